@@ -1,0 +1,1 @@
+//! Every byte on a wire.

@@ -1,0 +1,1 @@
+//! The Raft core and its log.

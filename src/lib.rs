@@ -1,0 +1,1 @@
+//! Ticketing: a distributed lock server.

@@ -1,0 +1,2 @@
+//! The `ticketing` binary.
+fn main() {}
