@@ -1,0 +1,126 @@
+//! What a key may be.
+
+use crate::limits::{KEY_MAX_BYTES, KEY_MIN_BYTES};
+
+/// Why some bytes are not a key.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
+pub enum KeyError {
+    /// No bytes at all.
+    #[error("the key is empty: give it 1 to {KEY_MAX_BYTES} bytes")]
+    Empty,
+    /// More than [`KEY_MAX_BYTES`] bytes.
+    #[error("the key has {bytes} bytes: shorten it to {KEY_MAX_BYTES} or fewer")]
+    TooLong {
+        /// How many bytes it has.
+        bytes: usize,
+    },
+    /// Not UTF-8.
+    #[error("the key is not UTF-8 from byte {at} on")]
+    NotUtf8 {
+        /// Offset of the first byte that is not part of a character.
+        at: usize,
+    },
+    /// A space, line feed or carriage return.
+    #[error("the key has a space, line feed or carriage return at byte {at}: remove it")]
+    ForbiddenByte {
+        /// Its offset.
+        at: usize,
+    },
+}
+
+/// The key as text, if it is 1 to [`KEY_MAX_BYTES`] bytes of UTF-8 without space, LF and CR.
+///
+/// Any other character is allowed, control characters included. Bytes are compared as they
+/// are: there is no normalisation.
+///
+/// # Errors
+/// The first reason found, in the order of [`KeyError`]'s variants.
+#[inline]
+pub fn validate_key(bytes: &[u8]) -> Result<&str, KeyError> {
+    if bytes.len() < KEY_MIN_BYTES {
+        return Err(KeyError::Empty);
+    }
+    if bytes.len() > KEY_MAX_BYTES {
+        return Err(KeyError::TooLong { bytes: bytes.len() });
+    }
+    let text = std::str::from_utf8(bytes).map_err(|error| KeyError::NotUtf8 {
+        at: error.valid_up_to(),
+    })?;
+    // A fold without an early exit: the compiler turns it into a few vector compares.
+    let forbidden = bytes
+        .iter()
+        .fold(false, |found, &byte| found | is_forbidden(byte));
+    if forbidden {
+        return Err(first_forbidden(bytes));
+    }
+    Ok(text)
+}
+
+#[inline]
+fn is_forbidden(byte: u8) -> bool {
+    (byte == b' ') | (byte == b'\n') | (byte == b'\r')
+}
+
+#[cold]
+fn first_forbidden(bytes: &[u8]) -> KeyError {
+    let at = bytes
+        .iter()
+        .take_while(|&&byte| !is_forbidden(byte))
+        .count();
+    KeyError::ForbiddenByte { at }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn length_is_counted_in_bytes_at_the_bound_and_one_past() {
+        assert_eq!(validate_key(b""), Err(KeyError::Empty));
+        assert_eq!(validate_key(b"k"), Ok("k"));
+        let longest = "k".repeat(KEY_MAX_BYTES);
+        assert_eq!(validate_key(longest.as_bytes()), Ok(longest.as_str()));
+        assert_eq!(
+            validate_key("k".repeat(KEY_MAX_BYTES + 1).as_bytes()),
+            Err(KeyError::TooLong { bytes: 129 })
+        );
+        // 43 three-byte characters are 129 bytes.
+        assert_eq!(
+            validate_key("표".repeat(43).as_bytes()),
+            Err(KeyError::TooLong { bytes: 129 })
+        );
+        assert!(validate_key("표".repeat(42).as_bytes()).is_ok());
+    }
+
+    #[test]
+    fn every_ascii_byte_but_three_is_allowed_anywhere() {
+        for byte in 0..=127_u8 {
+            for at in [0, 1, 31, 32, 127] {
+                let mut key = [b'k'; KEY_MAX_BYTES];
+                key[at] = byte;
+                let expected = !matches!(byte, b' ' | b'\n' | b'\r');
+                assert_eq!(validate_key(&key).is_ok(), expected, "{byte} at {at}");
+                if !expected {
+                    assert_eq!(validate_key(&key), Err(KeyError::ForbiddenByte { at }));
+                }
+            }
+        }
+    }
+
+    #[test]
+    fn broken_utf8_is_refused_where_it_breaks() {
+        for bad in [
+            &b"ok\x80"[..],
+            b"ok\xc0\xaf",
+            b"ok\xed\xa0\x80",
+            b"ok\xff",
+            b"ok\xe2\x82",
+        ] {
+            assert_eq!(
+                validate_key(bad),
+                Err(KeyError::NotUtf8 { at: 2 }),
+                "{bad:?}"
+            );
+        }
+    }
+}
