@@ -1,1 +1,3 @@
 //! Ticketing: a distributed lock server.
+
+pub mod locks;
