@@ -1,2 +1,7 @@
 //! The `ticketing` binary.
-fn main() {}
+
+use std::process::ExitCode;
+
+fn main() -> ExitCode {
+    ticketing::cli::run()
+}

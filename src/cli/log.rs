@@ -1,0 +1,176 @@
+//! `ticketing log`
+
+use std::fs;
+use std::path::{Path, PathBuf};
+
+use serde_json::json;
+use ticketing_raftlog::{BootId, LogReader, LogReport, RecordKind, RecordRef, Verdict};
+
+use super::Failure;
+use crate::locks::Command as LockCommand;
+
+/// Reads a stopped or a live node's log.
+#[derive(Debug, clap::Subcommand)]
+pub(super) enum Command {
+    Verify(VerifyArgs),
+    Dump(DumpArgs),
+}
+
+/// Says whether the log is whole, as a start of the node would judge it.
+#[derive(Debug, clap::Args)]
+pub(super) struct VerifyArgs {
+    /// The data folder.
+    #[arg(value_name = "DIR")]
+    dir: PathBuf,
+    /// For programs.
+    #[arg(long)]
+    json: bool,
+}
+
+/// Prints what is in the log: who got what when.
+#[derive(Debug, clap::Args)]
+pub(super) struct DumpArgs {
+    /// The data folder.
+    #[arg(value_name = "DIR")]
+    dir: PathBuf,
+    /// Start at this log index.
+    #[arg(long, value_name = "I", default_value_t = 0)]
+    from: u64,
+    /// Only what concerns this key.
+    #[arg(long, value_name = "K")]
+    key: Option<String>,
+    /// One JSON object a line.
+    #[arg(long)]
+    json: bool,
+}
+
+pub(super) fn run(command: &Command) -> Result<(), Failure> {
+    match command {
+        Command::Verify(args) => verify(args),
+        Command::Dump(args) => dump(args),
+    }
+}
+
+fn verify(args: &VerifyArgs) -> Result<(), Failure> {
+    let (reader, report) = open(&args.dir)?;
+    let (verdict, at) = match &report.verdict {
+        Verdict::Clean => ("clean", None),
+        Verdict::TornTail { at, why } => ("torn tail", Some((*at, *why))),
+        Verdict::Corrupt { at, why } => ("corrupt", Some((*at, *why))),
+    };
+    let place = at.map(|(at, why)| (reader.path_of(at), at.offset(), why));
+    if args.json {
+        let place = place.as_ref().map(
+            |(file, offset, why)| json!({ "file": file.display().to_string(), "offset": offset, "why": why }),
+        );
+        println!(
+            "{}",
+            json!({
+                "verdict": verdict,
+                "at": place,
+                "segments": report.segments,
+                "batches": report.batches,
+                "entries": report.entries,
+                "first_index": report.first_index.0,
+                "last_index": report.last_index.0,
+                "last_term": report.last_term.0,
+                "clean_stop": report.clean_stop,
+            })
+        );
+    } else {
+        println!(
+            "{verdict}: {} entries in {} batches in {} segments, indexes {} to {}, last term {}{}",
+            report.entries,
+            report.batches,
+            report.segments,
+            report.first_index,
+            report.last_index,
+            report.last_term,
+            if report.clean_stop { ", stopped cleanly" } else { "" }
+        );
+        if let Some((file, offset, why)) = &place {
+            println!("{} at offset {offset}: {why}", file.display());
+        }
+    }
+    match report.verdict {
+        Verdict::Corrupt { .. } => Err(Failure::failed(
+            "acknowledged data is damaged: keep the folder for inspection and replace this node",
+        )),
+        Verdict::Clean | Verdict::TornTail { .. } => Ok(()),
+    }
+}
+
+fn dump(args: &DumpArgs) -> Result<(), Failure> {
+    let (reader, report) = open(&args.dir)?;
+    reader
+        .for_each(report.end, |_, batch| {
+            for (_, record) in batch.records() {
+                if record.index.0 >= args.from {
+                    show(args, &record);
+                }
+            }
+        })
+        .map_err(Failure::failed)
+}
+
+fn open(dir: &Path) -> Result<(LogReader, LogReport), Failure> {
+    let boot_id = fs::read_to_string("/proc/sys/kernel/random/boot_id")
+        .ok()
+        .and_then(|text| BootId::parse(&text))
+        .ok_or_else(|| Failure::failed("/proc/sys/kernel/random/boot_id cannot be read"))?;
+    let reader = LogReader::open(dir).map_err(Failure::failed)?;
+    let report = reader.verify(boot_id).map_err(Failure::failed)?;
+    Ok((reader, report))
+}
+
+fn show(args: &DumpArgs, record: &RecordRef<'_>) {
+    let (index, term) = (record.index.0, record.term.0);
+    let command = match record.kind {
+        RecordKind::Command => LockCommand::decode(record.payload),
+        other => {
+            if args.key.is_none() {
+                let what = format!("{other:?}").to_lowercase();
+                print_line(args, index, term, &what, None, None);
+            }
+            return;
+        }
+    };
+    let Ok(command) = command else {
+        print_line(args, index, term, "unreadable", None, None);
+        return;
+    };
+    let key = String::from_utf8_lossy(command.key());
+    if args.key.as_deref().is_some_and(|wanted| wanted != key) {
+        return;
+    }
+    let (what, detail) = match command {
+        LockCommand::Grant { lease_ms, .. } => ("grant", ("lease_ms", u64::from(lease_ms))),
+        LockCommand::Release { token, .. } => ("release", ("token", token)),
+        LockCommand::Expire { token, .. } => ("expire", ("token", token)),
+    };
+    print_line(args, index, term, what, Some(&key), Some(detail));
+}
+
+fn print_line(
+    args: &DumpArgs,
+    index: u64,
+    term: u64,
+    what: &str,
+    key: Option<&str>,
+    detail: Option<(&str, u64)>,
+) {
+    if args.json {
+        let mut line = json!({ "index": index, "term": term, "command": what });
+        if let Some(key) = key {
+            line["key"] = json!(key);
+        }
+        if let Some((name, value)) = detail {
+            line[name] = json!(value);
+        }
+        println!("{line}");
+    } else {
+        let key = key.map_or(String::new(), |key| format!(" {key}"));
+        let detail = detail.map_or(String::new(), |(name, value)| format!(" {name}={value}"));
+        println!("{index} term={term} {what}{key}{detail}");
+    }
+}

@@ -1,0 +1,371 @@
+//! The configuration: parsed into values that cannot be wrong, or refused with
+//! every problem at once.
+
+use std::fmt;
+use std::fs;
+use std::net::SocketAddr;
+use std::ops::RangeInclusive;
+use std::path::{Path, PathBuf};
+
+use serde::Deserialize;
+use ticketing_raftlog::Durability;
+
+use crate::limits;
+use crate::security::token::{CLIENT_TOKEN_VARIABLE, Token};
+
+/// A single node's configuration, checked.
+#[derive(Clone, Debug)]
+pub struct Config {
+    /// Where clients connect.
+    pub listen: SocketAddr,
+    /// The data folder.
+    pub data_dir: PathBuf,
+    /// Cores that hold connections and keys.
+    pub shards: u16,
+    /// What an acknowledgement means.
+    pub durability: Durability,
+    /// Where metrics, health and status are served.
+    pub admin: Option<SocketAddr>,
+    /// What a client must know.
+    pub client_token: Token,
+    /// Where the consensus role runs.
+    pub consensus_core: ConsensusCore,
+    /// Bounds.
+    pub limits: Limits,
+}
+
+/// Where the consensus role runs.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Deserialize)]
+#[serde(rename_all = "kebab-case")]
+pub enum ConsensusCore {
+    /// On an executor of its own.
+    #[default]
+    Own,
+    /// On the first shard's executor, where cores are scarce.
+    Shared,
+}
+
+/// The bounds that can be configured, for the whole node unless said otherwise
+/// (see [`crate::limits`]).
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Limits {
+    /// Client connections; when not configured, as many as the default and the
+    /// open-files limit allow.
+    pub connections: Option<u32>,
+    /// Client connections that have not passed the handshake.
+    pub unauthenticated_connections: u32,
+    /// How long a handshake may take, in milliseconds.
+    pub handshake_ms: u32,
+    /// Requests in flight on one connection.
+    pub requests_in_flight: u32,
+    /// Bytes of answers that may wait for one connection.
+    pub output_bytes: u32,
+    /// Locks that may be held on one shard.
+    pub locks_per_shard: u32,
+    /// Requests that may stand in line on one shard.
+    pub waiters_per_shard: u32,
+    /// Requests that may stand in line for one key.
+    pub waiters_per_key: u32,
+    /// How long before the end of its wait a request is told that it ran out.
+    pub wait_margin_ms: u32,
+}
+
+impl Default for Limits {
+    fn default() -> Self {
+        Self {
+            connections: None,
+            unauthenticated_connections: limits::UNAUTHENTICATED_DEFAULT,
+            handshake_ms: limits::HANDSHAKE_MS_DEFAULT,
+            requests_in_flight: limits::IN_FLIGHT_DEFAULT,
+            output_bytes: limits::OUTPUT_BYTES_DEFAULT,
+            locks_per_shard: limits::LOCKS_PER_SHARD_DEFAULT,
+            waiters_per_shard: limits::WAITERS_PER_SHARD_DEFAULT,
+            waiters_per_key: limits::WAITERS_PER_KEY_DEFAULT,
+            wait_margin_ms: limits::WAIT_MARGIN_MS_DEFAULT,
+        }
+    }
+}
+
+/// Everything that is wrong with a configuration.
+#[derive(Debug, PartialEq, Eq)]
+pub struct Problems(Vec<String>);
+
+impl Problems {
+    /// One problem.
+    #[must_use]
+    pub fn one(problem: impl Into<String>) -> Self {
+        Self(vec![problem.into()])
+    }
+
+    /// Each problem, in the order of the file.
+    pub fn iter(&self) -> impl Iterator<Item = &str> {
+        self.0.iter().map(String::as_str)
+    }
+}
+
+impl fmt::Display for Problems {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(&self.0.join("; "))
+    }
+}
+
+impl std::error::Error for Problems {}
+
+/// What may be given on the command line of a single node instead of in a file.
+#[derive(Clone, Debug)]
+pub struct SingleFlags {
+    /// Where clients connect.
+    pub listen: SocketAddr,
+    /// The data folder.
+    pub data_dir: PathBuf,
+    /// Cores that hold connections and keys.
+    pub shards: Option<u16>,
+    /// What an acknowledgement means.
+    pub durability: Durability,
+    /// Where metrics, health and status are served.
+    pub admin: Option<SocketAddr>,
+}
+
+#[derive(Debug, Deserialize)]
+#[serde(deny_unknown_fields)]
+struct FileConfig {
+    mode: FileMode,
+    listen: SocketAddr,
+    data_dir: PathBuf,
+    shards: Option<u16>,
+    #[serde(default)]
+    durability: FileDurability,
+    admin: Option<SocketAddr>,
+    client_token_file: Option<PathBuf>,
+    #[serde(default)]
+    consensus_core: ConsensusCore,
+    #[serde(default)]
+    limits: FileLimits,
+}
+
+#[derive(Clone, Copy, Debug, Deserialize)]
+#[serde(rename_all = "lowercase")]
+enum FileMode {
+    Single,
+}
+
+#[derive(Clone, Copy, Debug, Default, Deserialize)]
+#[serde(rename_all = "lowercase")]
+enum FileDurability {
+    #[default]
+    Sync,
+    Memory,
+}
+
+#[derive(Debug, Default, Deserialize)]
+#[serde(deny_unknown_fields)]
+struct FileLimits {
+    connections: Option<u32>,
+    unauthenticated_connections: Option<u32>,
+    handshake_ms: Option<u32>,
+    requests_in_flight: Option<u32>,
+    output_bytes: Option<u32>,
+    locks_per_shard: Option<u32>,
+    waiters_per_shard: Option<u32>,
+    waiters_per_key: Option<u32>,
+    wait_margin_ms: Option<u32>,
+}
+
+impl Config {
+    /// From the command line's flags, and the token from the environment.
+    ///
+    /// # Errors
+    /// Every problem at once.
+    pub fn from_flags(flags: SingleFlags) -> Result<Self, Problems> {
+        let mut problems = Vec::new();
+        let client_token = token(None, &mut problems);
+        let config = Self {
+            listen: flags.listen,
+            data_dir: flags.data_dir,
+            shards: shards(flags.shards, &mut problems),
+            durability: flags.durability,
+            admin: flags.admin,
+            client_token,
+            consensus_core: ConsensusCore::default(),
+            limits: Limits::default(),
+        };
+        config.check(problems)
+    }
+
+    /// From a file; its paths may be relative to it.
+    ///
+    /// # Errors
+    /// Every problem at once, or where the file cannot be parsed.
+    pub fn from_file(path: &Path) -> Result<Self, Problems> {
+        let shown = path.display();
+        let text =
+            fs::read_to_string(path).map_err(|error| Problems::one(format!("{shown}: {error}")))?;
+        let parsed: FileConfig = toml::from_str(&text).map_err(|error| {
+            let line = error
+                .span()
+                .map_or(1, |span| text[..span.start].lines().count().max(1));
+            Problems::one(format!("{shown}, line {line}: {}", error.message()))
+        })?;
+        let FileMode::Single = parsed.mode;
+        let base = path.parent().unwrap_or(Path::new("."));
+        let mut problems = Vec::new();
+        let token_file = parsed.client_token_file.map(|file| base.join(file));
+        let config = Self {
+            listen: parsed.listen,
+            data_dir: base.join(parsed.data_dir),
+            shards: shards(parsed.shards, &mut problems),
+            durability: match parsed.durability {
+                FileDurability::Sync => Durability::Sync,
+                FileDurability::Memory => Durability::Memory,
+            },
+            admin: parsed.admin,
+            client_token: token(token_file.as_deref(), &mut problems),
+            consensus_core: parsed.consensus_core,
+            limits: parsed.limits.checked(&mut problems),
+        };
+        config.check(problems)
+    }
+
+    fn check(self, mut problems: Vec<String>) -> Result<Self, Problems> {
+        if self.client_token.is_none() && !self.listen.ip().is_loopback() {
+            problems.push(format!(
+                "listen = {}: an address that others can reach needs a client token: set \
+                 {CLIENT_TOKEN_VARIABLE}, or client_token_file in a config file; or listen on 127.0.0.1",
+                self.listen
+            ));
+        }
+        if let Some(admin) = self.admin {
+            if !admin.ip().is_loopback() {
+                problems.push(format!(
+                    "admin = {admin}: the admin address has no protection of its own yet: use a \
+                     loopback address"
+                ));
+            }
+            if admin == self.listen && admin.port() != 0 {
+                problems.push(format!(
+                    "admin = {admin}: clients connect there; give it a port of its own"
+                ));
+            }
+        }
+        if let Some(connections) = self.limits.connections
+            && self.limits.unauthenticated_connections > connections
+        {
+            problems.push(format!(
+                "limits.unauthenticated_connections = {} is more than limits.connections = {connections}",
+                self.limits.unauthenticated_connections
+            ));
+        }
+        if problems.is_empty() {
+            Ok(self)
+        } else {
+            Err(Problems(problems))
+        }
+    }
+}
+
+impl FileLimits {
+    fn checked(&self, problems: &mut Vec<String>) -> Limits {
+        let default = Limits::default();
+        let mut bounded = |name: &str, value: Option<u32>, default: u32, range: RangeInclusive<u32>| {
+            let value = value.unwrap_or(default);
+            if !range.contains(&value) {
+                problems.push(format!(
+                    "limits.{name} = {value}: must be {} to {}",
+                    range.start(),
+                    range.end()
+                ));
+            }
+            value
+        };
+        Limits {
+            connections: self.connections.map(|connections| {
+                bounded("connections", Some(connections), 0, limits::CONNECTIONS)
+            }),
+            unauthenticated_connections: bounded(
+                "unauthenticated_connections",
+                self.unauthenticated_connections,
+                default
+                    .unauthenticated_connections
+                    .min(self.connections.unwrap_or(u32::MAX)),
+                limits::UNAUTHENTICATED,
+            ),
+            handshake_ms: bounded(
+                "handshake_ms",
+                self.handshake_ms,
+                default.handshake_ms,
+                limits::HANDSHAKE_MS,
+            ),
+            requests_in_flight: bounded(
+                "requests_in_flight",
+                self.requests_in_flight,
+                default.requests_in_flight,
+                limits::IN_FLIGHT,
+            ),
+            output_bytes: bounded(
+                "output_bytes",
+                self.output_bytes,
+                default.output_bytes,
+                limits::OUTPUT_BYTES,
+            ),
+            locks_per_shard: bounded(
+                "locks_per_shard",
+                self.locks_per_shard,
+                default.locks_per_shard,
+                limits::LOCKS_PER_SHARD,
+            ),
+            waiters_per_shard: bounded(
+                "waiters_per_shard",
+                self.waiters_per_shard,
+                default.waiters_per_shard,
+                limits::WAITERS_PER_SHARD,
+            ),
+            waiters_per_key: bounded(
+                "waiters_per_key",
+                self.waiters_per_key,
+                default.waiters_per_key,
+                limits::WAITERS_PER_KEY,
+            ),
+            wait_margin_ms: bounded(
+                "wait_margin_ms",
+                self.wait_margin_ms,
+                default.wait_margin_ms,
+                limits::WAIT_MARGIN_MS,
+            ),
+        }
+    }
+}
+
+fn shards(asked: Option<u16>, problems: &mut Vec<String>) -> u16 {
+    let shards = asked.map_or_else(default_shards, usize::from);
+    if !limits::SHARDS.contains(&shards) {
+        problems.push(format!(
+            "shards = {shards}: must be {} to {}",
+            limits::SHARDS.start(),
+            limits::SHARDS.end()
+        ));
+    }
+    u16::try_from(shards).unwrap_or(u16::MAX)
+}
+
+/// One core is the consensus role's; the others are shards.
+fn default_shards() -> usize {
+    let cores = std::thread::available_parallelism().map_or(1, usize::from);
+    (cores - 1).clamp(*limits::SHARDS.start(), *limits::SHARDS.end())
+}
+
+fn token(file: Option<&Path>, problems: &mut Vec<String>) -> Token {
+    let found = match std::env::var(CLIENT_TOKEN_VARIABLE) {
+        Ok(value) if !value.is_empty() => Token::new(value.as_bytes(), CLIENT_TOKEN_VARIABLE),
+        _ => match file {
+            Some(file) => Token::from_file(file),
+            None => Ok(Token::none()),
+        },
+    };
+    found.unwrap_or_else(|problem| {
+        problems.push(problem);
+        Token::none()
+    })
+}
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,148 @@
+//! Committed entries on their way to the shards, in log order.
+
+use ticketing_raftlog::{Log, LogIndex, RecordKind};
+
+use crate::lanes::Sender;
+use crate::lanes::messages::{Committed, CommittedRecord, FromConsensus};
+use crate::limits::COMMITTED_RECORDS_PER_MESSAGE;
+use crate::locks::{Command, key_hash};
+use crate::shard::owner_of;
+
+/// Hands out what is committed, as far as the lanes have room.
+#[derive(Debug)]
+pub(super) struct FanOut {
+    key_seed: u64,
+    to_shards: Vec<Sender<FromConsensus>>,
+    // What did not fit a lane; while a shard has something here, the cursor
+    // stands still.
+    parked: Vec<Vec<FromConsensus>>,
+    cursor: LogIndex,
+    barrier: Option<LogIndex>,
+    own_from: Option<LogIndex>,
+}
+
+impl FanOut {
+    /// Starts with the entry at `cursor`.
+    pub(super) fn new(
+        key_seed: u64,
+        to_shards: Vec<Sender<FromConsensus>>,
+        cursor: LogIndex,
+    ) -> Self {
+        Self {
+            key_seed,
+            parked: to_shards.iter().map(|_| Vec::new()).collect(),
+            to_shards,
+            cursor,
+            barrier: None,
+            own_from: None,
+        }
+    }
+
+    /// Entries from `index` on were appended by this node as the leader it is;
+    /// the one at `index`, its term's first, becomes a barrier that every shard
+    /// reports.
+    pub(super) fn lead_from(&mut self, index: LogIndex) {
+        self.barrier = Some(index);
+        self.own_from = Some(index);
+    }
+
+    /// True while a lane is full.
+    pub(super) fn is_parked(&self) -> bool {
+        self.parked.iter().any(|messages| !messages.is_empty())
+    }
+
+    /// Sends one message to every shard.
+    pub(super) fn tell_all(&mut self, message: impl Fn() -> FromConsensus) {
+        for shard in 0..self.to_shards.len() {
+            self.send(shard, message());
+        }
+    }
+
+    /// Hands out everything up to `commit`, as far as there is room. True when
+    /// there is more.
+    pub(super) fn run(&mut self, log: &Log, commit: LogIndex) -> bool {
+        self.unpark();
+        while !self.is_parked() && self.cursor <= commit {
+            let Some(location) = log.locate_at_or_after(self.cursor) else {
+                break;
+            };
+            self.hand_out(&location, commit);
+        }
+        self.is_parked()
+    }
+
+    fn hand_out(&mut self, location: &ticketing_raftlog::Location, commit: LogIndex) {
+        let shards = self.to_shards.len();
+        let mut records: Vec<Vec<CommittedRecord>> = vec![Vec::new(); shards];
+        let mut taken = 0;
+        let mut barrier = None;
+        let own = self.own_from.is_some_and(|from| location.first_index >= from);
+        for (offset, record) in location.entries() {
+            if record.index < self.cursor {
+                continue;
+            }
+            if record.index > commit || taken == COMMITTED_RECORDS_PER_MESSAGE {
+                break;
+            }
+            taken += 1;
+            self.cursor = record.index.next();
+            match record.kind {
+                RecordKind::Command => {
+                    // A command that cannot be read goes to the first shard,
+                    // which stops the node over it.
+                    let hash = Command::decode(record.payload)
+                        .map_or(0, |command| key_hash(self.key_seed, command.key()));
+                    let owner = usize::from(owner_of(hash, shards));
+                    records[owner].push(CommittedRecord {
+                        offset,
+                        key_hash: hash,
+                    });
+                }
+                _ if self.barrier == Some(record.index) => {
+                    barrier = self.barrier.take();
+                }
+                _ => {}
+            }
+        }
+        if taken == 0 {
+            // The batch ends before the cursor: what follows starts behind it.
+            self.cursor = location.last_index.next();
+        }
+        for (shard, records) in records.into_iter().enumerate() {
+            if !records.is_empty() {
+                let committed = Committed {
+                    segment: std::sync::Arc::clone(&location.segment),
+                    own,
+                    records,
+                };
+                self.send(shard, FromConsensus::Committed(committed));
+            }
+        }
+        if let Some(index) = barrier {
+            // A term's no-op is alone in its batch, so what came before it has
+            // been sent, and nothing that came after it.
+            self.tell_all(|| FromConsensus::Barrier { index });
+        }
+    }
+
+    fn send(&mut self, shard: usize, message: FromConsensus) {
+        if !self.parked[shard].is_empty() {
+            self.parked[shard].push(message);
+        } else if let Err(message) = self.to_shards[shard].try_send(message) {
+            self.parked[shard].push(message);
+        }
+    }
+
+    fn unpark(&mut self) {
+        for (shard, parked) in self.parked.iter_mut().enumerate() {
+            let mut messages = std::mem::take(parked).into_iter();
+            for message in messages.by_ref() {
+                if let Err(message) = self.to_shards[shard].try_send(message) {
+                    parked.push(message);
+                    break;
+                }
+            }
+            parked.extend(messages);
+        }
+    }
+}

@@ -1,0 +1,460 @@
+//! The consensus role's state, and the turn that moves it on.
+
+use std::collections::VecDeque;
+use std::io;
+use std::sync::Arc;
+use std::task::{Context, Poll};
+
+use ticketing_raftlog::raft::{AppendKind, Core, Input, Output, Role as RaftRole, Start};
+use ticketing_raftlog::{
+    BatchBuilder, Durability, EntryKind, Folder, HardState, HardStateStore, Log, NeedSegment, PendingWrite,
+    Term,
+};
+
+use crate::counters::ConsensusCounters;
+use crate::fatal::Fatal;
+use crate::lanes::Receiver;
+use crate::lanes::messages::{FromConsensus, ToConsensus};
+use crate::limits::{CONSENSUS_BYTES_WAITING, IDLE_MARK_MS, SPARE_RETRY_MS};
+use crate::locks::Proposals;
+use crate::locks::command::COMMAND_BYTES_MAX;
+use crate::runtime::Clock;
+
+use super::Setup;
+use super::append::{self, Done, Job, OpenFile};
+use super::fan_out::FanOut;
+
+/// Where a planned stop stands.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Stop {
+    /// Not every shard has stopped yet.
+    Serving,
+    /// Everything written is being synced.
+    Syncing,
+    /// The last mark is on its way.
+    Marking,
+    /// The clean stop is being recorded.
+    Recording,
+    /// Done.
+    Ended,
+}
+
+/// The consensus role of one node.
+pub(super) struct Role {
+    clock: Clock,
+    durability: Durability,
+    counters: Arc<ConsensusCounters>,
+    from_shards: Receiver<ToConsensus>,
+    shards: usize,
+    core: Core,
+    outputs: Vec<Output>,
+    log: Log,
+    // `None` while a job on the disk has it.
+    store: Option<HardStateStore>,
+    // Held for its lock.
+    _folder: Folder,
+    fan_out: FanOut,
+    proposals: Gathering,
+    hard_state_due: Option<HardState>,
+    noop_due: Option<Term>,
+    // A sealed batch's worth of entries that waits for a segment.
+    blocked: Option<BatchBuilder>,
+    job: Option<Job>,
+    spare_job: Option<Job>,
+    spare_retry_ms: u64,
+    open: Option<OpenFile>,
+    idle_since_ms: u64,
+    reached: usize,
+    stopped: usize,
+    stop: Stop,
+}
+
+impl Role {
+    pub(super) fn new(setup: Setup) -> Self {
+        let first = setup
+            .log
+            .batches()
+            .next()
+            .map_or(setup.log.next_index(), |location| location.first_index);
+        let shards = setup.to_shards.len();
+        Self {
+            clock: setup.clock,
+            durability: setup.durability,
+            counters: setup.counters,
+            from_shards: setup.from_shards,
+            shards,
+            core: Core::new(Start {
+                node_id: setup.node_id,
+                hard_state: setup.hard_state,
+                last_index: setup.last.0,
+                last_term: setup.last.1,
+            }),
+            outputs: Vec::new(),
+            log: setup.log,
+            store: Some(setup.hard_state_store),
+            _folder: setup.folder,
+            fan_out: FanOut::new(setup.key_seed, setup.to_shards, first),
+            proposals: Gathering::default(),
+            hard_state_due: None,
+            noop_due: None,
+            blocked: None,
+            job: None,
+            spare_job: None,
+            spare_retry_ms: 0,
+            open: None,
+            idle_since_ms: setup.clock.now_ms(),
+            reached: 0,
+            stopped: 0,
+            stop: Stop::Serving,
+        }
+    }
+
+    /// Moves everything on that can move without waiting. True once the node
+    /// has stopped.
+    pub(super) fn turn(&mut self) -> bool {
+        let now_ms = self.clock.now_ms();
+        self.take_in();
+        self.step(Input::Tick { now_ms });
+        if self.job.is_none() {
+            self.job = self.next_job(now_ms);
+        }
+        self.want_spare(now_ms);
+        self.fan_out.run(&self.log, self.core.commit());
+        self.publish();
+        self.stop == Stop::Ended && !self.fan_out.is_parked()
+    }
+
+    /// When a turn is due even if nobody asks for one.
+    pub(super) fn next_deadline_ms(&self) -> Option<u64> {
+        let now_ms = self.clock.now_ms();
+        // A full lane rings nobody when it has room again, so look.
+        let lane_ms = self.fan_out.is_parked().then_some(now_ms + 1);
+        let mark_ms = (self.job.is_none() && self.log.needs_mark())
+            .then_some(self.idle_since_ms + IDLE_MARK_MS);
+        let spare_ms = (self.spare_retry_ms > now_ms).then_some(self.spare_retry_ms);
+        [lane_ms, mark_ms, spare_ms].into_iter().flatten().min()
+    }
+
+    /// Polls what was given to the disk; ready when something is done.
+    pub(super) fn poll_disk(&mut self, cx: &mut Context<'_>) -> Poll<()> {
+        let mut any = Poll::Pending;
+        if let Some(job) = &mut self.spare_job
+            && let Poll::Ready(done) = job.as_mut().poll(cx)
+        {
+            self.spare_job = None;
+            self.done(done);
+            any = Poll::Ready(());
+        }
+        if let Some(job) = &mut self.job
+            && let Poll::Ready(done) = job.as_mut().poll(cx)
+        {
+            self.job = None;
+            self.done(done);
+            any = Poll::Ready(());
+        }
+        any
+    }
+
+    fn take_in(&mut self) {
+        // What is not taken stays in the lane, and the shards tighten
+        // admission when that is full.
+        while self.proposals.bytes < CONSENSUS_BYTES_WAITING {
+            match self.from_shards.try_recv() {
+                Some(ToConsensus::Proposals(proposals)) => self.proposals.add(proposals),
+                Some(ToConsensus::Reached { index }) => {
+                    tracing::debug!(index = index.0, "a shard has reached the barrier");
+                    self.reached += 1;
+                    if self.reached == self.shards {
+                        self.fan_out.tell_all(|| FromConsensus::Ready);
+                    }
+                }
+                Some(ToConsensus::Stopped) => self.stopped += 1,
+                None => break,
+            }
+        }
+    }
+
+    fn step(&mut self, input: Input) {
+        self.core.step(input, &mut self.outputs);
+        let mut outputs = std::mem::take(&mut self.outputs);
+        for output in outputs.drain(..) {
+            match output {
+                Output::PersistHardState(state) => self.hard_state_due = Some(state),
+                Output::Append {
+                    kind: AppendKind::Noop,
+                    term,
+                    first,
+                    ..
+                } => {
+                    self.noop_due = Some(term);
+                    self.fan_out.lead_from(first);
+                }
+                Output::RoleChanged { role, term, .. } => {
+                    self.counters.term.set(term.0);
+                    tracing::info!(term = term.0, ?role, "role");
+                }
+                // The proposals' batch is built before the core is asked, and
+                // the commit index is read from the core.
+                Output::Append { .. } | Output::Commit { .. } => {}
+                Output::ProposalRefused { count, reason } => {
+                    unreachable!("{count} proposals refused by the only voter: {reason:?}")
+                }
+            }
+        }
+        self.outputs = outputs;
+    }
+
+    fn next_job(&mut self, now_ms: u64) -> Option<Job> {
+        if let Some(state) = self.hard_state_due.take() {
+            let store = self.take_store();
+            return Some(append::hard_state(store, state));
+        }
+        if let Some(ceiling) = self.log.ceiling_due() {
+            let store = self.take_store();
+            return Some(append::ceiling(store, ceiling));
+        }
+        if let Some(batch) = self.blocked.take().or_else(|| self.gather()) {
+            return self.seal(batch);
+        }
+        if self.stopped == self.shards {
+            return self.close();
+        }
+        if self.log.needs_mark() && now_ms >= self.idle_since_ms + IDLE_MARK_MS {
+            let mark = self.log.mark(Vec::new());
+            return self.write(mark, self.durability);
+        }
+        None
+    }
+
+    /// The next entries to append: the term's no-op, alone, or what the shards
+    /// propose, as much as fits.
+    fn gather(&mut self) -> Option<BatchBuilder> {
+        if let Some(term) = self.noop_due.take() {
+            let mut batch = self.log.begin(Vec::new());
+            let pushed = batch.push(EntryKind::Noop, term, &[]);
+            assert!(pushed.is_ok(), "an empty batch has room for a no-op");
+            return Some(batch);
+        }
+        if self.proposals.is_empty() || self.core.role() != RaftRole::Leader {
+            return None;
+        }
+        let term = self.core.term();
+        let mut batch = self.log.begin(Vec::with_capacity(self.proposals.bytes * 2));
+        self.proposals.fill(&mut batch, term);
+        let (count, first) = (batch.entries(), batch.first_index());
+        self.core.step(
+            Input::Propose {
+                count,
+                bytes: batch.byte_len() as u64,
+            },
+            &mut self.outputs,
+        );
+        let ordered = self.outputs.drain(..).any(|output| {
+            output
+                == Output::Append {
+                    first,
+                    count,
+                    term,
+                    kind: AppendKind::Commands,
+                }
+        });
+        assert!(ordered, "the core orders entries as the log numbers them");
+        Some(batch)
+    }
+
+    fn seal(&mut self, batch: BatchBuilder) -> Option<Job> {
+        let sealed = self.log.finish(batch);
+        self.write(sealed, self.durability)
+    }
+
+    fn write(
+        &mut self,
+        sealed: Result<PendingWrite, NeedSegment>,
+        durability: Durability,
+    ) -> Option<Job> {
+        match sealed {
+            Ok(write) => Some(append::batch(write, self.open.take(), durability)),
+            Err(NeedSegment { batch }) => {
+                // An empty batch is a mark, which is made anew.
+                self.blocked = (!batch.is_empty()).then_some(batch);
+                None
+            }
+        }
+    }
+
+    /// The steps of an ordered end, one job after the other.
+    fn close(&mut self) -> Option<Job> {
+        match self.stop {
+            Stop::Serving => {
+                self.stop = Stop::Syncing;
+                Some(append::sync_all(self.log.segments().cloned().collect()))
+            }
+            Stop::Syncing => {
+                self.stop = Stop::Marking;
+                let mark = self.log.clean_stop_mark(Vec::new());
+                let job = self.write(mark, Durability::Sync);
+                if job.is_none() {
+                    self.stop = Stop::Syncing;
+                }
+                job
+            }
+            Stop::Marking => {
+                self.stop = Stop::Recording;
+                let store = self.take_store();
+                Some(append::clean_stop(store))
+            }
+            Stop::Recording => {
+                self.stop = Stop::Ended;
+                self.fan_out.tell_all(|| FromConsensus::End);
+                None
+            }
+            Stop::Ended => None,
+        }
+    }
+
+    fn take_store(&mut self) -> HardStateStore {
+        match self.store.take() {
+            Some(store) => store,
+            None => unreachable!("one job on the disk at a time"),
+        }
+    }
+
+    fn done(&mut self, done: Done) {
+        match done {
+            Done::Appended {
+                write,
+                file,
+                result,
+                took_us,
+                synced,
+            } => {
+                fatal_unless(result, "appending to the log");
+                self.open = Some(file);
+                self.log.written(&write);
+                if synced {
+                    self.log.synced(write.position_end);
+                    self.counters.syncs.add(1);
+                }
+                self.counters.batches.add(1);
+                self.counters.commands.add(u64::from(write.entries));
+                self.counters.persist_us.add(took_us);
+                if write.entries > 0 {
+                    self.idle_since_ms = self.clock.now_ms();
+                    self.step(Input::Persisted {
+                        up_to: write.last_index,
+                    });
+                }
+            }
+            Done::HardState {
+                store,
+                state,
+                result,
+            } => {
+                fatal_unless(result, "keeping term and vote");
+                self.store = Some(store);
+                self.step(Input::HardStatePersisted(state));
+            }
+            Done::Ceiling {
+                store,
+                ceiling,
+                result,
+            } => {
+                fatal_unless(result, "raising the ceiling of the log");
+                self.store = Some(store);
+                self.log.ceiling_raised(ceiling);
+            }
+            Done::AllSynced(result) => {
+                fatal_unless(result, "syncing the log");
+                self.log.synced(self.log.written_end());
+            }
+            Done::CleanStop { store, result } => {
+                fatal_unless(result, "recording the stop");
+                self.store = Some(store);
+            }
+            Done::Spare(Ok(segment)) => self.log.give_spare(segment),
+            Done::Spare(Err(error)) if is_full(&error) => {
+                tracing::warn!("no room for the next log segment: {error}; trying again");
+                self.log.spare_failed();
+                self.spare_retry_ms = self.clock.now_ms() + SPARE_RETRY_MS;
+            }
+            Done::Spare(Err(error)) => fatal_unless(Err(error), "making a log segment"),
+        }
+    }
+
+    fn want_spare(&mut self, now_ms: u64) {
+        if self.spare_job.is_none()
+            && now_ms >= self.spare_retry_ms
+            && let Some(spec) = self.log.wants_spare()
+        {
+            self.spare_job = Some(append::spare(spec));
+        }
+    }
+
+    fn publish(&self) {
+        let counters = &self.counters;
+        counters.rounds.add(1);
+        counters.last_index.set(self.log.next_index().previous().0);
+        counters.persisted_index.set(self.core.persisted().0);
+        counters.commit_index.set(self.core.commit().0);
+        counters.waiting_bytes.set(self.proposals.bytes as u64);
+        counters.segments.set(self.log.segments().count() as u64);
+    }
+}
+
+/// What the shards propose, until it is in a batch.
+#[derive(Debug, Default)]
+struct Gathering {
+    messages: VecDeque<Proposals>,
+    // Units of the first message that are in a batch already.
+    units_done: usize,
+    bytes: usize,
+}
+
+impl Gathering {
+    fn is_empty(&self) -> bool {
+        self.messages.is_empty()
+    }
+
+    fn add(&mut self, proposals: Proposals) {
+        if !proposals.is_empty() {
+            self.bytes += proposals.byte_len();
+            self.messages.push_back(proposals);
+        }
+    }
+
+    /// Moves whole units into `batch` as long as it has room.
+    fn fill(&mut self, batch: &mut BatchBuilder, term: Term) {
+        while let Some(message) = self.messages.front() {
+            for unit in message.units().skip(self.units_done) {
+                // Neighbours stay neighbours: a unit goes in whole.
+                if !batch.has_room_for(2, COMMAND_BYTES_MAX) {
+                    return;
+                }
+                for payload in unit.payloads() {
+                    let pushed = batch.push(EntryKind::Command, term, payload);
+                    assert!(pushed.is_ok(), "there was room for two of the longest");
+                }
+                self.units_done += 1;
+            }
+            self.bytes -= message.byte_len();
+            self.units_done = 0;
+            self.messages.pop_front();
+        }
+    }
+}
+
+fn is_full(error: &io::Error) -> bool {
+    matches!(
+        error.kind(),
+        io::ErrorKind::StorageFull | io::ErrorKind::QuotaExceeded
+    )
+}
+
+fn fatal_unless(result: io::Result<()>, doing: &str) {
+    if let Err(error) = result {
+        Fatal::Disk.exit(format_args!(
+            "{doing} failed: {error}; what is on the disk is not known any more, so nothing is \
+             served from it: check the disk, then start again"
+        ));
+    }
+}

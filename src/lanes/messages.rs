@@ -1,0 +1,194 @@
+//! What the cores say to each other: the only meeting point of the shards and
+//! the consensus role.
+
+use std::sync::Arc;
+
+use ticketing_raftlog::{LogIndex, Segment};
+
+use crate::locks::{Answer, GrantRef, Origin, Proposals};
+
+/// From one shard to another.
+#[derive(Debug)]
+pub enum ToShard {
+    /// Requests for keys that the receiver owns.
+    Forwarded(Forwarded),
+    /// Answers to requests that came in on the receiver's connections.
+    Answers {
+        /// The shard that owns the keys, where an undeliverable grant goes back.
+        owner: u16,
+        /// In the order in which they were decided.
+        answers: Vec<(Origin, Answer)>,
+    },
+}
+
+/// Requests on their way to the shard that owns their keys, in order.
+#[derive(Debug, Default)]
+pub struct Forwarded {
+    items: Vec<ForwardedItem>,
+    keys: Vec<u8>,
+}
+
+#[derive(Debug)]
+struct ForwardedItem {
+    origin: Origin,
+    key_hash: u64,
+    key_start: u32,
+    key_len: u32,
+    request: ForwardedRequest,
+}
+
+/// What is asked of the shard that owns the key.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum ForwardedRequest {
+    /// Acquire the key.
+    Acquire {
+        /// When it arrived, on the clock that all cores share.
+        arrived_ms: u64,
+        /// How long it will stand in line, in seconds.
+        wait_s: u8,
+        /// How long it may hold the key, in seconds.
+        lease_s: u8,
+    },
+    /// Release the key.
+    Release {
+        /// When it arrived, on the clock that all cores share.
+        arrived_ms: u64,
+        /// The token it was granted under.
+        token: u64,
+    },
+    /// The requester's connection is gone.
+    Disconnect,
+    /// An answer could not be handed to the kernel.
+    Undelivered(GrantRef),
+}
+
+impl Forwarded {
+    /// Adds one request. `key` is empty for what needs none.
+    pub fn push(&mut self, origin: Origin, key_hash: u64, key: &[u8], request: ForwardedRequest) {
+        let key_start = u32::try_from(self.keys.len()).unwrap_or(u32::MAX);
+        let key_len = u32::try_from(key.len()).unwrap_or(u32::MAX);
+        assert!(
+            key_start < u32::MAX - key_len,
+            "a message of requests is far below 4 GiB"
+        );
+        self.keys.extend_from_slice(key);
+        self.items.push(ForwardedItem {
+            origin,
+            key_hash,
+            key_start,
+            key_len,
+            request,
+        });
+    }
+
+    /// How many requests it carries.
+    #[must_use]
+    pub fn len(&self) -> usize {
+        self.items.len()
+    }
+
+    /// True when it carries none.
+    #[must_use]
+    pub fn is_empty(&self) -> bool {
+        self.items.is_empty()
+    }
+
+    /// The requests: who asks, the key's hash, the key, what is asked.
+    pub fn iter(&self) -> impl Iterator<Item = (Origin, u64, &[u8], ForwardedRequest)> {
+        self.items.iter().map(|item| {
+            let start = item.key_start as usize;
+            let key = &self.keys[start..start + item.key_len as usize];
+            (item.origin, item.key_hash, key, item.request)
+        })
+    }
+}
+
+/// From a shard to the consensus role.
+#[derive(Debug)]
+pub enum ToConsensus {
+    /// Commands to append, as they lie in the message.
+    Proposals(Proposals),
+    /// This shard has applied everything up to the barrier.
+    Reached {
+        /// The barrier's log index.
+        index: LogIndex,
+    },
+    /// This shard has closed its connections and will propose nothing more.
+    Stopped,
+}
+
+/// From the consensus role to a shard, in log order.
+#[derive(Debug)]
+pub enum FromConsensus {
+    /// Committed commands whose keys this shard owns.
+    Committed(Committed),
+    /// Everything below `index` that concerns this shard has been sent: say so
+    /// when it is applied.
+    Barrier {
+        /// The log index it stands at.
+        index: LogIndex,
+    },
+    /// The no-op of the leader's term is applied on every shard: serve clients.
+    Ready,
+    /// Every shard has stopped and the log is closed: end.
+    End,
+}
+
+/// Committed commands, read in place from the log.
+#[derive(Debug)]
+pub struct Committed {
+    /// Where they lie.
+    pub segment: Arc<Segment>,
+    /// True when this node appended them as the leader it still is.
+    pub own: bool,
+    /// In log order.
+    pub records: Vec<CommittedRecord>,
+}
+
+/// One committed command.
+#[derive(Clone, Copy, Debug)]
+pub struct CommittedRecord {
+    /// Where the record lies in the segment, in bytes.
+    pub offset: u32,
+    /// The hash of its key.
+    pub key_hash: u64,
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn forwarded_requests_come_out_as_they_went_in() {
+        let origin = |request_id| Origin {
+            shard: 1,
+            connection: 2,
+            generation: 3,
+            request_id,
+        };
+        let mut forwarded = Forwarded::default();
+        assert!(forwarded.is_empty());
+        let acquire = ForwardedRequest::Acquire {
+            arrived_ms: 7,
+            wait_s: 1,
+            lease_s: 2,
+        };
+        forwarded.push(origin(1), 11, b"first", acquire);
+        forwarded.push(origin(1), 0, b"", ForwardedRequest::Disconnect);
+        forwarded.push(origin(2), 22, b"second", ForwardedRequest::Release {
+            arrived_ms: 8,
+            token: 9,
+        });
+        assert_eq!(forwarded.len(), 3);
+        let seen: Vec<_> = forwarded.iter().collect();
+        assert_eq!(seen[0], (origin(1), 11, &b"first"[..], acquire));
+        assert_eq!(seen[1], (origin(1), 0, &b""[..], ForwardedRequest::Disconnect));
+        assert_eq!(
+            seen[2],
+            (origin(2), 22, &b"second"[..], ForwardedRequest::Release {
+            arrived_ms: 8,
+            token: 9,
+        })
+        );
+    }
+}

@@ -1,0 +1,147 @@
+//! Every bound of the server in one place: what it is, what happens beyond it,
+//! and how the bounds relate. What a client may send is bounded in
+//! [`ticketing_protocol::limits`]; what the log may hold, in
+//! [`ticketing_raftlog::limits`]; the table's own, in [`crate::locks::limits`].
+//!
+//! A `_DEFAULT` can be changed in the configuration, between its `_MIN` and
+//! `_MAX`; the rest are fixed.
+
+use std::ops::RangeInclusive;
+use std::time::Duration;
+
+/// Shards a node may have.
+pub const SHARDS: RangeInclusive<usize> = 1..=64;
+
+/// Entries of each of an executor's io_uring rings.
+pub const RING_DEPTH: usize = 128;
+
+/// Locked memory an executor's rings need, for a user who is not root.
+pub const MEMLOCK_PER_EXECUTOR_BYTES: u64 = 512 * 1024;
+
+/// Open files that are not client connections: log segments, rings, the
+/// admin address.
+pub const OPEN_FILES_RESERVE: u64 = 256;
+
+/// Client connections of a whole node. Beyond it a new one is closed without a
+/// byte, which a client takes as a reason to come back later.
+pub const CONNECTIONS: RangeInclusive<u32> = 1..=1_000_000;
+/// See [`CONNECTIONS`].
+pub const CONNECTIONS_DEFAULT: u32 = 20_000;
+
+/// Fewest connections a node starts with when the open-files limit leaves less
+/// room than [`CONNECTIONS_DEFAULT`] and nothing was configured.
+pub const CONNECTIONS_LEAST: u32 = 64;
+
+/// Locks that may be held, or have a command in the log, on one shard. Beyond
+/// it an acquire that would add one is answered Busy.
+pub const LOCKS_PER_SHARD: RangeInclusive<u32> = 1..=1 << 28;
+/// See [`LOCKS_PER_SHARD`].
+pub const LOCKS_PER_SHARD_DEFAULT: u32 = 1 << 21;
+
+/// Requests that may stand in line on one shard. Beyond it Busy.
+pub const WAITERS_PER_SHARD: RangeInclusive<u32> = 0..=1 << 28;
+/// See [`WAITERS_PER_SHARD`].
+pub const WAITERS_PER_SHARD_DEFAULT: u32 = 1 << 19;
+
+/// Requests that may stand in line for one key. Beyond it Busy.
+pub const WAITERS_PER_KEY: RangeInclusive<u32> = 0..=1 << 28;
+/// See [`WAITERS_PER_KEY`].
+pub const WAITERS_PER_KEY_DEFAULT: u32 = 1 << 17;
+
+/// How long before the end of its wait a request is told that it ran out.
+pub const WAIT_MARGIN_MS: RangeInclusive<u32> = 0..=500;
+/// See [`WAIT_MARGIN_MS`].
+pub const WAIT_MARGIN_MS_DEFAULT: u32 = 50;
+
+/// Connections of a whole node that have not yet proved that they know the
+/// token. Beyond it a new one is closed without a byte.
+pub const UNAUTHENTICATED: RangeInclusive<u32> = 1..=1_000_000;
+/// See [`UNAUTHENTICATED`].
+pub const UNAUTHENTICATED_DEFAULT: u32 = 16_384;
+
+/// How long a connection may take to prove that it knows the token.
+pub const HANDSHAKE_MS: RangeInclusive<u32> = 100..=60_000;
+/// See [`HANDSHAKE_MS`].
+pub const HANDSHAKE_MS_DEFAULT: u32 = 10_000;
+
+/// Requests in flight on one connection. Beyond it acquires are answered Busy.
+pub const IN_FLIGHT: RangeInclusive<u32> = 1..=262_144;
+/// See [`IN_FLIGHT`].
+pub const IN_FLIGHT_DEFAULT: u32 = 32_768;
+
+/// Releases taken beyond [`IN_FLIGHT`]: a release is never refused for lack of
+/// room. Beyond this too, the connection is not read for [`STALLED_READ`].
+pub const IN_FLIGHT_RELEASE_RESERVE: u32 = 4_096;
+
+/// How long a connection that has no room for a release may be left unread
+/// before it is closed.
+pub const STALLED_READ: Duration = Duration::from_secs(1);
+
+/// Answers that wait for one connection's socket, in bytes. Beyond it the
+/// connection is not read until the client takes some.
+pub const OUTPUT_BYTES: RangeInclusive<u32> = 4_096..=64 * 1024 * 1024;
+/// See [`OUTPUT_BYTES`].
+pub const OUTPUT_BYTES_DEFAULT: u32 = 1024 * 1024;
+
+/// How long a client may take no byte of what waits for it before it is closed.
+pub const STALLED_WRITE: Duration = Duration::from_secs(10);
+
+/// What one read may bring in: whole frames are parsed out of it in place.
+pub const READ_BUFFER_BYTES: usize = 64 * 1024;
+
+/// Messages in a lane; each carries a batch.
+pub const LANE_MESSAGES: usize = 1_024;
+
+/// Requests that wait for a full lane to another shard. Beyond it acquires
+/// for that shard are answered Busy.
+pub const FORWARD_WAITING_ACQUIRES: usize = 8_192;
+
+/// Bytes of proposals that wait for the consensus role. Beyond it acquires are
+/// answered Busy; releases and expiries still go in.
+pub const PROPOSAL_BYTES_WAITING: usize = 1024 * 1024;
+
+/// Bytes of proposals that the consensus role holds for its next batches.
+/// Beyond it the lanes fill, and the shards tighten admission.
+pub const CONSENSUS_BYTES_WAITING: usize = 4 * 1024 * 1024;
+
+/// Records in one message of committed entries to a shard.
+pub const COMMITTED_RECORDS_PER_MESSAGE: usize = 4_096;
+
+/// Committed entries that may be on their way to the shards and not yet
+/// applied there, in messages for each shard.
+pub const COMMITTED_MESSAGES_WAITING: usize = 64;
+
+/// How long the log may be idle before a mark says that all of it is synced.
+pub const IDLE_MARK_MS: u64 = 50;
+
+/// How long to wait before trying again to make a log segment on a full disk.
+pub const SPARE_RETRY_MS: u64 = 100;
+
+/// After a stop is asked for, how long a connection must be silent before it
+/// is closed, and how long the stop waits for that at most.
+pub const STOP_SILENCE: Duration = Duration::from_millis(250);
+/// See [`STOP_SILENCE`].
+pub const STOP_AT_MOST: Duration = Duration::from_secs(5);
+
+/// How often the watchdog wakes each executor, and how long an executor may go
+/// without a sign of life before that is reported.
+pub const WATCHDOG_EVERY: Duration = Duration::from_millis(250);
+/// See [`WATCHDOG_EVERY`].
+pub const WATCHDOG_STALL: Duration = Duration::from_secs(2);
+
+/// Silence on a connection before the kernel asks whether the other side is
+/// still there, and how it asks: a peer that vanished without a word is found
+/// within idle + interval x probes.
+pub const KEEPALIVE_IDLE: Duration = Duration::from_secs(15);
+/// See [`KEEPALIVE_IDLE`].
+pub const KEEPALIVE_INTERVAL: Duration = Duration::from_secs(5);
+/// See [`KEEPALIVE_IDLE`].
+pub const KEEPALIVE_PROBES: u32 = 3;
+
+// A frame that is complete in the buffer can always be parsed, so a read
+// buffer that is full of one incomplete frame cannot happen.
+const _: () = assert!(READ_BUFFER_BYTES >= 4 * ticketing_protocol::limits::REQUEST_FRAME_MAX);
+const _: () = assert!(PROPOSAL_BYTES_WAITING <= CONSENSUS_BYTES_WAITING);
+const _: () = assert!(UNAUTHENTICATED_DEFAULT <= CONNECTIONS_DEFAULT);
+// The stop's silence must be able to happen within the stop.
+const _: () = assert!(STOP_SILENCE.as_millis() < STOP_AT_MOST.as_millis());

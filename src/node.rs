@@ -1,0 +1,390 @@
+//! One node from start to end: the order in which things come up, and go down.
+
+use std::fs;
+use std::io;
+use std::net::SocketAddr;
+use std::path::Path;
+use std::sync::Arc;
+use std::sync::mpsc::{self, RecvTimeoutError};
+use std::time::{Duration, SystemTime, UNIX_EPOCH};
+
+use signal_hook::consts::{SIGINT, SIGTERM};
+use signal_hook::iterator::Signals;
+use ticketing_raftlog::{
+    BootId, ClusterId, Durability, Folder, NodeId, OpenError, OpenOptions, Opened, RecoveryReport,
+};
+
+use crate::admin::{self, NodeView};
+use crate::config::{Config, ConsensusCore};
+use crate::consensus;
+use crate::counters::{ConsensusCounters, ShardCounters};
+use crate::fatal::{Fatal, exit_on_panic};
+use crate::lanes::messages::{FromConsensus, ToConsensus, ToShard};
+use crate::lanes::{Doorbell, Receiver, Sender, lane};
+use crate::limits::{COMMITTED_MESSAGES_WAITING, LANE_MESSAGES};
+use crate::locks::TableLimits;
+use crate::node_signals::NodeSignals;
+use crate::probe;
+use crate::runtime::{Clock, Executor};
+use crate::security::handshake::Gate;
+use crate::security::port::{self, Claim};
+use crate::shard::{self, ConnectionLimits};
+use crate::watchdog::{self, Pulse};
+
+/// Runs a single node until it is told to stop by SIGTERM or SIGINT.
+///
+/// What makes it impossible to serve ends the process with the exit code of its
+/// reason ([`Fatal`]).
+pub fn serve(config: &Config) {
+    exit_on_panic();
+    let executors = executors_of(config);
+    let room = probe::machine(executors, config.limits.connections)
+        .unwrap_or_else(|missing| Fatal::Environment.exit(missing));
+    let claim = claim(config.listen);
+    let opened = open(config);
+    let signals = Arc::new(NodeSignals::default());
+    let mut asked = watch_for_stop();
+
+    let parts = Parts::new(config, claim.address(), room.connections, &signals);
+    let view = Arc::new(parts.view(config, &opened));
+    let admin = config.admin.map(|address| admin_address(address, &view));
+    let doorbells = parts.doorbells();
+    let (running, pulses) = parts.start(config, opened);
+    watchdog::start(pulses);
+
+    while signals.shards_listening() < config.shards {
+        if stop_asked(&mut asked, Duration::from_millis(2)) {
+            signals.ask_to_stop();
+            break;
+        }
+    }
+    if !signals.stop_asked() {
+        view.set_serving();
+        announce(config, claim.address(), admin);
+        while !stop_asked(&mut asked, Duration::from_secs(3600)) {}
+        tracing::info!("stopping: what is in the log finishes first");
+        view.set_stopping();
+        signals.ask_to_stop();
+    }
+    doorbells.iter().for_each(|doorbell| doorbell.ring());
+    for executor in running {
+        if let Err(error) = executor.join() {
+            Fatal::Executor.exit(error);
+        }
+    }
+    tracing::info!("stopped");
+}
+
+fn executors_of(config: &Config) -> usize {
+    usize::from(config.shards) + usize::from(config.consensus_core == ConsensusCore::Own)
+}
+
+fn claim(listen: SocketAddr) -> Claim {
+    port::claim(listen).unwrap_or_else(|error| {
+        let remedy = match error.kind() {
+            io::ErrorKind::AddrInUse => {
+                "another process listens there: stop it, or choose another address"
+            }
+            io::ErrorKind::AddrNotAvailable => "this machine has no such address",
+            io::ErrorKind::PermissionDenied => {
+                "ports below 1024 need CAP_NET_BIND_SERVICE: choose another"
+            }
+            _ => "choose another address",
+        };
+        Fatal::Listen.exit(format_args!("cannot listen on {listen}: {error}; {remedy}"))
+    })
+}
+
+fn open(config: &Config) -> Opened {
+    let options = OpenOptions {
+        durability: config.durability,
+        boot_id: boot_id(),
+        now_unix_s: SystemTime::now()
+            .duration_since(UNIX_EPOCH)
+            .map_or(0, |since| since.as_secs()),
+        new_cluster_id: ClusterId(random_id()),
+        new_node_id: NodeId(random_id()),
+        ..OpenOptions::default()
+    };
+    let opened = Folder::open_single(&config.data_dir, &options).unwrap_or_else(|error| {
+        let fatal = match &error {
+            OpenError::Corrupt { .. } => Fatal::Corrupt,
+            _ => Fatal::Folder,
+        };
+        fatal.exit(error)
+    });
+    report(&opened.recovery, &config.data_dir);
+    opened
+}
+
+fn report(recovery: &RecoveryReport, folder: &Path) {
+    tracing::info!(
+        folder = %folder.display(),
+        created = recovery.created,
+        entries = recovery.entries,
+        last_index = recovery.last_index.0,
+        clean_stop = recovery.clean_stop,
+        "log opened"
+    );
+    if let Some(index) = recovery.lost_memory_log {
+        tracing::warn!(
+            "the machine went down while the log was kept in memory only: every lock is lost; \
+             starting empty at index {index}, above every token that was ever issued"
+        );
+    }
+    if let Some(trimmed) = &recovery.trimmed {
+        tracing::warn!(
+            "a tail that was never acknowledged was removed at {:?} ({})",
+            trimmed.at,
+            trimmed.why
+        );
+    }
+    if let Some((from, to)) = recovery.gap {
+        tracing::warn!("indexes {from} up to {to} are skipped, so that no token comes twice");
+    }
+}
+
+fn random_id() -> [u8; 16] {
+    let mut id = [0; 16];
+    random(&mut id);
+    id
+}
+
+fn boot_id() -> BootId {
+    const FILE: &str = "/proc/sys/kernel/random/boot_id";
+    fs::read_to_string(FILE)
+        .ok()
+        .and_then(|text| BootId::parse(&text))
+        .unwrap_or_else(|| {
+            Fatal::Environment.exit(format_args!(
+                "{FILE} cannot be read: without it a crash of the machine cannot be told from one \
+                 of the process; mount /proc"
+            ))
+        })
+}
+
+fn admin_address(address: SocketAddr, view: &Arc<NodeView>) -> SocketAddr {
+    admin::start(address, Arc::clone(view)).unwrap_or_else(|error| {
+        Fatal::Listen.exit(format_args!(
+            "cannot serve the admin address {address}: {error}; choose another"
+        ))
+    })
+}
+
+fn announce(config: &Config, listen: SocketAddr, admin: Option<SocketAddr>) {
+    let durability = match config.durability {
+        Durability::Sync => "sync",
+        Durability::Memory => "memory",
+    };
+    let shards = config.shards;
+    let admin = admin.map_or(String::new(), |admin| format!(", admin {admin}"));
+    println!(
+        "ticketing ready: listening on {listen} (single, {durability}, {shards} shard{}{admin})",
+        if shards == 1 { "" } else { "s" }
+    );
+}
+
+/// Signals arrive on a thread of their own, which only passes them on.
+fn watch_for_stop() -> mpsc::Receiver<()> {
+    let (tell, asked) = mpsc::channel();
+    let mut signals = Signals::new([SIGTERM, SIGINT]).unwrap_or_else(|error| {
+        Fatal::Environment.exit(format_args!("signals cannot be caught: {error}"))
+    });
+    std::thread::spawn(move || {
+        for _ in signals.forever() {
+            if tell.send(()).is_err() {
+                return;
+            }
+        }
+    });
+    asked
+}
+
+fn stop_asked(asked: &mut mpsc::Receiver<()>, within: Duration) -> bool {
+    !matches!(asked.recv_timeout(within), Err(RecvTimeoutError::Timeout))
+}
+
+/// The lanes and counters of a node, before they are given to its cores.
+struct Parts {
+    clock: Clock,
+    key_seed: u64,
+    shards: Vec<ShardPart>,
+    to_shards: Vec<Sender<ToShard>>,
+    commits: Vec<Sender<FromConsensus>>,
+    consensus_doorbell: Arc<Doorbell>,
+    to_consensus: Sender<ToConsensus>,
+    from_shards: Receiver<ToConsensus>,
+    consensus_counters: Arc<ConsensusCounters>,
+    listen: SocketAddr,
+    connections: u32,
+    signals: Arc<NodeSignals>,
+}
+
+struct ShardPart {
+    doorbell: Arc<Doorbell>,
+    from_shards: Receiver<ToShard>,
+    from_consensus: Receiver<FromConsensus>,
+    counters: Arc<ShardCounters>,
+}
+
+impl Parts {
+    fn new(
+        config: &Config,
+        listen: SocketAddr,
+        connections: u32,
+        signals: &Arc<NodeSignals>,
+    ) -> Self {
+        let consensus_doorbell = Doorbell::new();
+        let (to_consensus, from_shards) = lane(LANE_MESSAGES, &consensus_doorbell);
+        let mut parts = Self {
+            clock: Clock::start(),
+            key_seed: secret_seed(),
+            shards: Vec::new(),
+            to_shards: Vec::new(),
+            commits: Vec::new(),
+            consensus_doorbell,
+            to_consensus,
+            from_shards,
+            consensus_counters: Arc::default(),
+            listen,
+            connections,
+            signals: Arc::clone(signals),
+        };
+        for _ in 0..config.shards {
+            let doorbell = Doorbell::new();
+            let (to_shard, from_shards) = lane(LANE_MESSAGES, &doorbell);
+            let (commits, from_consensus) = lane(COMMITTED_MESSAGES_WAITING, &doorbell);
+            parts.to_shards.push(to_shard);
+            parts.commits.push(commits);
+            parts.shards.push(ShardPart {
+                doorbell,
+                from_shards,
+                from_consensus,
+                counters: Arc::default(),
+            });
+        }
+        parts
+    }
+
+    fn view(&self, config: &Config, opened: &Opened) -> NodeView {
+        NodeView::new(
+            opened.identity.node_id,
+            config.durability,
+            self.shards
+                .iter()
+                .map(|shard| Arc::clone(&shard.counters))
+                .collect(),
+            Arc::clone(&self.consensus_counters),
+        )
+    }
+
+    fn doorbells(&self) -> Vec<Arc<Doorbell>> {
+        self.shards
+            .iter()
+            .map(|shard| Arc::clone(&shard.doorbell))
+            .chain([Arc::clone(&self.consensus_doorbell)])
+            .collect()
+    }
+
+    fn start(self, config: &Config, opened: Opened) -> (Vec<Executor>, Vec<Pulse>) {
+        let mut pulses = vec![Pulse::new(
+            "consensus",
+            &self.consensus_doorbell,
+            Arc::clone(&self.consensus_counters) as _,
+        )];
+        let consensus = consensus::Setup {
+            clock: self.clock,
+            key_seed: self.key_seed,
+            durability: config.durability,
+            node_id: opened.identity.node_id,
+            hard_state: opened.hard_state,
+            hard_state_store: opened.store,
+            last: (opened.recovery.last_index, opened.recovery.last_term),
+            log: opened.log,
+            folder: opened.folder,
+            doorbell: self.consensus_doorbell,
+            from_shards: self.from_shards,
+            to_shards: self.commits,
+            counters: self.consensus_counters,
+        };
+        let mut shared = Some(consensus);
+        let mut running = Vec::new();
+        if config.consensus_core == ConsensusCore::Own
+            && let Some(consensus) = shared.take()
+        {
+            running.push(executor("consensus", move || consensus::run(consensus)));
+        }
+        for (id, part) in self.shards.into_iter().enumerate() {
+            let name = format!("shard-{id}");
+            pulses.push(Pulse::new(&name, &part.doorbell, Arc::clone(&part.counters) as _));
+            let setup = shard::Setup {
+                id: u16::try_from(id).unwrap_or(u16::MAX),
+                clock: self.clock,
+                key_seed: self.key_seed,
+                listen: self.listen,
+                gate: Gate::single(
+                    config.client_token.clone(),
+                    Duration::from_millis(u64::from(config.limits.handshake_ms)),
+                ),
+                table: table_limits(config),
+                limits: ConnectionLimits {
+                    connections: self.connections,
+                    unauthenticated: config.limits.unauthenticated_connections,
+                    in_flight: config.limits.requests_in_flight,
+                    output_bytes: config.limits.output_bytes,
+                },
+                doorbell: part.doorbell,
+                from_shards: part.from_shards,
+                from_consensus: part.from_consensus,
+                to_shards: self.to_shards.clone(),
+                to_consensus: self.to_consensus.clone(),
+                counters: part.counters,
+                signals: Arc::clone(&self.signals),
+            };
+            let beside = shared.take();
+            running.push(executor(&name, move || async move {
+                match beside {
+                    Some(consensus) => {
+                        crate::runtime::both(shard::run(setup), consensus::run(consensus)).await;
+                    }
+                    None => shard::run(setup).await,
+                }
+            }));
+        }
+        (running, pulses)
+    }
+}
+
+fn executor<F>(name: &str, main: impl FnOnce() -> F + Send + 'static) -> Executor
+where
+    F: Future<Output = ()> + 'static,
+{
+    Executor::spawn(name, None, main).unwrap_or_else(|error| {
+        Fatal::Environment.exit(probe::explain_executor_failure(&error.to_string()))
+    })
+}
+
+fn table_limits(config: &Config) -> TableLimits {
+    TableLimits {
+        waiters_per_key: config.limits.waiters_per_key as usize,
+        waiters_total: config.limits.waiters_per_shard as usize,
+        locks_total: config.limits.locks_per_shard as usize,
+        wait_margin_ms: u64::from(config.limits.wait_margin_ms),
+        origin_seed: secret_seed(),
+        ..TableLimits::default()
+    }
+}
+
+/// Seeds hashes of what comes from outside, so that nobody can choose keys that
+/// collide.
+fn secret_seed() -> u64 {
+    let mut seed = [0; 8];
+    random(&mut seed);
+    u64::from_le_bytes(seed)
+}
+
+fn random(bytes: &mut [u8]) {
+    if let Err(error) = getrandom::fill(bytes) {
+        Fatal::Environment.exit(format_args!("the kernel gives no random bytes: {error}"));
+    }
+}

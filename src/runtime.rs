@@ -1,0 +1,370 @@
+//! The executors, their sockets, timers and files: the only file that knows
+//! which thread-per-core runtime this is (glommio).
+//!
+//! Everything here is one executor's own and never leaves its thread, except
+//! [`Executor`] handles.
+
+use std::cell::RefCell;
+use std::future::{Future, poll_fn};
+use std::io;
+use std::net::{Shutdown, SocketAddr};
+use std::os::fd::{AsRawFd, BorrowedFd};
+use std::path::Path;
+use std::pin::Pin;
+use std::sync::mpsc;
+use std::task::{Context, Poll};
+use std::thread::JoinHandle;
+use std::time::{Duration, Instant};
+
+use futures_io::AsyncRead as _;
+use futures_io::AsyncWrite as _;
+use glommio::{LocalExecutorBuilder, Placement};
+
+use crate::limits::{KEEPALIVE_IDLE, KEEPALIVE_INTERVAL, KEEPALIVE_PROBES, RING_DEPTH};
+
+/// One point in time that all cores of a process count from.
+#[derive(Clone, Copy, Debug)]
+pub struct Clock {
+    start: Instant,
+}
+
+impl Clock {
+    /// A clock that starts now.
+    #[must_use]
+    pub fn start() -> Self {
+        Self {
+            start: Instant::now(),
+        }
+    }
+
+    /// Milliseconds since the start, monotonic: a jump of the wall clock does
+    /// not show.
+    #[must_use]
+    pub fn now_ms(&self) -> u64 {
+        u64::try_from(self.start.elapsed().as_millis()).unwrap_or(u64::MAX)
+    }
+
+    /// How long until `deadline_ms`; zero when it has passed.
+    #[must_use]
+    pub fn until(&self, deadline_ms: u64) -> Duration {
+        Duration::from_millis(deadline_ms).saturating_sub(self.start.elapsed())
+    }
+}
+
+/// A running executor: one thread, one set of rings.
+#[derive(Debug)]
+pub struct Executor {
+    thread: JoinHandle<()>,
+}
+
+impl Executor {
+    /// Starts a thread named `name`, pinned to `cpu` when given, and runs the
+    /// future that `main` makes on an executor of its own until it ends.
+    ///
+    /// # Errors
+    /// When the thread or its rings cannot be made: the reason the kernel gave.
+    pub fn spawn<F>(
+        name: &str,
+        cpu: Option<usize>,
+        main: impl FnOnce() -> F + Send + 'static,
+    ) -> io::Result<Self>
+    where
+        F: Future<Output = ()> + 'static,
+    {
+        let (started, wait) = mpsc::sync_channel(1);
+        let placement = cpu.map_or(Placement::Unbound, Placement::Fixed);
+        let label = name.to_owned();
+        let thread = std::thread::Builder::new()
+            .name(name.to_owned())
+            .spawn(move || {
+                // The preemption timer stays at its default of 100 ms: with
+                // shorter ones the executor can park while tasks are runnable.
+                let made = LocalExecutorBuilder::new(placement)
+                    .name(&label)
+                    .ring_depth(RING_DEPTH)
+                    .make();
+                match made {
+                    Ok(executor) => {
+                        let _ = started.send(Ok(()));
+                        executor.run(async move { main().await });
+                    }
+                    Err(error) => {
+                        let _ = started.send(Err(io::Error::other(error.to_string())));
+                    }
+                }
+            })?;
+        match wait.recv() {
+            Ok(Ok(())) => Ok(Self { thread }),
+            Ok(Err(error)) => Err(error),
+            Err(_) => Err(io::Error::other("the executor's thread ended at start")),
+        }
+    }
+
+    /// Waits for the executor's main future to end.
+    ///
+    /// # Errors
+    /// When its thread panicked.
+    pub fn join(self) -> io::Result<()> {
+        self.thread
+            .join()
+            .map_err(|_| io::Error::other("an executor's thread panicked"))
+    }
+}
+
+/// Runs `task` on this executor until it ends by itself.
+pub fn spawn_local(task: impl Future<Output = ()> + 'static) {
+    glommio::spawn_local(task).detach();
+}
+
+/// Runs `work` on a helper thread, for what has no asynchronous form.
+pub async fn blocking<R: Send + 'static>(work: impl FnOnce() -> R + Send + 'static) -> R {
+    glommio::executor().spawn_blocking(work).await
+}
+
+/// Ready after `duration`.
+pub async fn sleep(duration: Duration) {
+    glommio::timer::sleep(duration).await;
+}
+
+/// A timer that can be polled beside other things and moved.
+#[derive(Debug, Default)]
+pub struct Alarm {
+    armed: Option<(u64, glommio::timer::Timer)>,
+}
+
+impl Alarm {
+    /// Ready once `deadline_ms` has passed; never without a deadline. A timer
+    /// that is armed for an earlier time is left alone: waking early is
+    /// harmless and cheaper than moving it.
+    pub fn poll_due(
+        &mut self,
+        cx: &mut Context<'_>,
+        clock: &Clock,
+        deadline_ms: Option<u64>,
+    ) -> Poll<()> {
+        let Some(deadline_ms) = deadline_ms else {
+            return Poll::Pending;
+        };
+        let keep = matches!(&self.armed, Some((at_ms, _)) if *at_ms <= deadline_ms);
+        if !keep {
+            let timer = glommio::timer::Timer::new(clock.until(deadline_ms));
+            self.armed = Some((deadline_ms, timer));
+        }
+        let Some((_, timer)) = &mut self.armed else {
+            return Poll::Pending;
+        };
+        match Pin::new(timer).poll(cx) {
+            Poll::Ready(_) => {
+                self.armed = None;
+                Poll::Ready(())
+            }
+            Poll::Pending => Poll::Pending,
+        }
+    }
+}
+
+/// Runs `work` for at most `limit`.
+///
+/// # Errors
+/// `TimedOut` when it did not end in time; it is dropped then.
+pub async fn timeout<T>(limit: Duration, work: impl Future<Output = T>) -> io::Result<T> {
+    let mut work = std::pin::pin!(work);
+    let mut timer = glommio::timer::Timer::new(limit);
+    poll_fn(|cx| {
+        if let Poll::Ready(value) = work.as_mut().poll(cx) {
+            return Poll::Ready(Ok(value));
+        }
+        Pin::new(&mut timer)
+            .poll(cx)
+            .map(|_| Err(io::ErrorKind::TimedOut.into()))
+    })
+    .await
+}
+
+/// Runs both futures to their end on this executor.
+pub async fn both(one: impl Future<Output = ()>, other: impl Future<Output = ()> + 'static) {
+    let other = glommio::spawn_local(other);
+    one.await;
+    other.await;
+}
+
+/// A listening socket of this executor. Several executors may listen on one
+/// address; the kernel spreads the connections over them.
+#[derive(Debug)]
+pub struct Listener {
+    inner: glommio::net::TcpListener,
+}
+
+impl Listener {
+    /// Listens on `address`, sharing it with the other executors (and, as the
+    /// kernel sees it, with any process of the same user: check with
+    /// [`crate::security::port::claim`] first).
+    ///
+    /// # Errors
+    /// The kernel's reason when the address cannot be used.
+    pub fn bind(address: SocketAddr) -> io::Result<Self> {
+        let inner = glommio::net::TcpListener::bind(address).map_err(io::Error::from)?;
+        Ok(Self { inner })
+    }
+
+    /// The next connection.
+    ///
+    /// # Errors
+    /// The kernel's reason; running out of descriptors is the usual one.
+    pub async fn accept(&self) -> io::Result<Socket> {
+        let stream = self.inner.accept().await.map_err(io::Error::from)?;
+        with_fd(&stream, prepare)?;
+        Ok(Socket {
+            stream: RefCell::new(stream),
+        })
+    }
+}
+
+/// A connected socket. It may be polled for reading by one task and written to
+/// by another of the same executor.
+#[derive(Debug)]
+pub struct Socket {
+    stream: RefCell<glommio::net::TcpStream>,
+}
+
+impl Socket {
+    /// Reads what has arrived into `buffer`; zero at the end of the stream.
+    ///
+    /// # Errors
+    /// The kernel's reason when the connection is broken.
+    pub fn poll_read(&self, cx: &mut Context<'_>, buffer: &mut [u8]) -> Poll<io::Result<usize>> {
+        Pin::new(&mut *self.stream.borrow_mut()).poll_read(cx, buffer)
+    }
+
+    /// Hands bytes to the kernel without waiting; the number it took, or
+    /// pending, in which case `cx` is woken once it takes more.
+    ///
+    /// # Errors
+    /// The kernel's reason when the connection is broken.
+    pub fn poll_write(&self, cx: &mut Context<'_>, bytes: &[u8]) -> Poll<io::Result<usize>> {
+        Pin::new(&mut *self.stream.borrow_mut()).poll_write(cx, bytes)
+    }
+
+    /// Reads exactly `buffer.len()` bytes.
+    ///
+    /// # Errors
+    /// `UnexpectedEof` when the stream ends first; else the kernel's reason.
+    pub async fn read_exact(&self, buffer: &mut [u8]) -> io::Result<()> {
+        let mut filled = 0;
+        while filled < buffer.len() {
+            match poll_fn(|cx| self.poll_read(cx, &mut buffer[filled..])).await? {
+                0 => return Err(io::ErrorKind::UnexpectedEof.into()),
+                read => filled += read,
+            }
+        }
+        Ok(())
+    }
+
+    /// Writes all of `bytes`.
+    ///
+    /// # Errors
+    /// The kernel's reason when the connection is broken.
+    pub async fn write_all(&self, bytes: &[u8]) -> io::Result<()> {
+        let mut written = 0;
+        while written < bytes.len() {
+            match poll_fn(|cx| self.poll_write(cx, &bytes[written..])).await? {
+                0 => return Err(io::ErrorKind::WriteZero.into()),
+                more => written += more,
+            }
+        }
+        Ok(())
+    }
+
+    /// Ends both directions, so that a pending read sees the end at once.
+    pub fn close(&self) {
+        with_fd(&*self.stream.borrow(), |fd| {
+            // An error means the other side was faster.
+            let _ = rustix::net::shutdown(fd, rustix::net::Shutdown::Both);
+        });
+    }
+
+    /// Says that nothing more will be sent.
+    pub async fn finish(&self) {
+        let stream = self.stream.borrow();
+        let _ = stream.shutdown(Shutdown::Write).await;
+    }
+}
+
+/// A file that the log is appended to, through this executor's ring.
+#[derive(Debug)]
+pub struct LogFile {
+    inner: glommio::io::BufferedFile,
+}
+
+impl LogFile {
+    /// Opens an existing segment for positioned writes.
+    ///
+    /// # Errors
+    /// The kernel's reason.
+    pub async fn open(path: &Path) -> io::Result<Self> {
+        let inner = glommio::io::OpenOptions::new()
+            .read(true)
+            .write(true)
+            .buffered_open(path)
+            .await
+            .map_err(io::Error::from)?;
+        Ok(Self { inner })
+    }
+
+    /// Writes all of `bytes` at `offset`, into the page cache.
+    ///
+    /// # Errors
+    /// The kernel's reason; `WriteZero` when it took only a part, which the
+    /// caller must take as a full or broken disk.
+    pub async fn write_at(&self, bytes: Vec<u8>, offset: u64) -> io::Result<()> {
+        let wanted = bytes.len();
+        let written = self
+            .inner
+            .write_at(bytes, offset)
+            .await
+            .map_err(io::Error::from)?;
+        if written == wanted {
+            Ok(())
+        } else {
+            Err(io::ErrorKind::WriteZero.into())
+        }
+    }
+
+    /// Makes everything written before durable.
+    ///
+    /// # Errors
+    /// The kernel's reason, after which nothing is known of what is on disk.
+    pub async fn sync_data(&self) -> io::Result<()> {
+        self.inner.fdatasync().await.map_err(io::Error::from)
+    }
+
+    /// Closes the file.
+    pub async fn close(self) {
+        // Everything that matters was synced before.
+        let _ = self.inner.close().await;
+    }
+}
+
+/// The options of a client's socket. The runtime's listener offers no way to
+/// set them once for all that it accepts.
+fn prepare(fd: BorrowedFd<'_>) -> io::Result<()> {
+    use rustix::net::sockopt;
+    // So that the address can be claimed again at once after a restart, while
+    // connections of the last run are still closing.
+    sockopt::set_socket_reuseaddr(fd, true)?;
+    sockopt::set_tcp_nodelay(fd, true)?;
+    sockopt::set_socket_keepalive(fd, true)?;
+    sockopt::set_tcp_keepidle(fd, KEEPALIVE_IDLE)?;
+    sockopt::set_tcp_keepintvl(fd, KEEPALIVE_INTERVAL)?;
+    sockopt::set_tcp_keepcnt(fd, KEEPALIVE_PROBES)?;
+    Ok(())
+}
+
+fn with_fd<R>(socket: &impl AsRawFd, act: impl FnOnce(BorrowedFd<'_>) -> R) -> R {
+    // SAFETY: the descriptor belongs to `socket`, which is borrowed for longer
+    // than the borrowed descriptor lives; the runtime's types offer no safe
+    // way to it.
+    #[allow(unsafe_code)]
+    let fd = unsafe { BorrowedFd::borrow_raw(socket.as_raw_fd()) };
+    act(fd)
+}

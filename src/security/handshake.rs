@@ -1,0 +1,84 @@
+//! The client handshake, as the server runs it: a fresh nonce, an answer that
+//! proves the token without sending it, one byte.
+
+use std::io;
+use std::time::Duration;
+
+use ticketing_protocol::handshake::{
+    ACCEPTED, AUTH_LEN, Mode, REFUSED, ServerHello, single_fingerprint, verify_client_auth,
+};
+use ticketing_protocol::limits::SLOT_UNKNOWN;
+
+use crate::runtime::{self, Socket};
+use crate::security::token::Token;
+
+/// What a client must prove, and how long it may take.
+#[derive(Clone, Debug)]
+pub struct Gate {
+    /// The token whose knowledge is to be proved.
+    pub token: Token,
+    /// Which service the client believes it talks to.
+    pub fingerprint: [u8; 32],
+    /// As told in the hello.
+    pub mode: Mode,
+    /// As told in the hello.
+    pub slot: u8,
+    /// How long the whole handshake may take.
+    pub deadline: Duration,
+}
+
+impl Gate {
+    /// The gate of a single node.
+    #[must_use]
+    pub fn single(token: Token, deadline: Duration) -> Self {
+        Self {
+            token,
+            fingerprint: single_fingerprint(),
+            mode: Mode::Single,
+            slot: SLOT_UNKNOWN,
+            deadline,
+        }
+    }
+}
+
+/// How a handshake ended.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Outcome {
+    /// The client knows the token.
+    Accepted,
+    /// It does not, and was told so.
+    Refused,
+    /// It broke off, or let the deadline pass. It was told nothing: the refusal
+    /// byte would make a good client on a bad network give up for ever.
+    Dropped,
+}
+
+/// Runs the handshake on a fresh connection.
+pub async fn accept(socket: &Socket, gate: &Gate) -> Outcome {
+    match runtime::timeout(gate.deadline, challenge(socket, gate)).await {
+        Ok(Ok(true)) => Outcome::Accepted,
+        Ok(Ok(false)) => Outcome::Refused,
+        Ok(Err(_)) | Err(_) => Outcome::Dropped,
+    }
+}
+
+async fn challenge(socket: &Socket, gate: &Gate) -> io::Result<bool> {
+    let mut nonce = [0; 16];
+    getrandom::fill(&mut nonce).map_err(|error| io::Error::other(error.to_string()))?;
+    let hello = ServerHello {
+        mode: gate.mode,
+        slot: gate.slot,
+        nonce,
+    };
+    socket.write_all(&hello.encode()).await?;
+    let mut answer = [0; AUTH_LEN];
+    socket.read_exact(&mut answer).await?;
+    let knows = verify_client_auth(gate.token.bytes(), &gate.fingerprint, &hello, &answer);
+    socket
+        .write_all(&[if knows { ACCEPTED } else { REFUSED }])
+        .await?;
+    if !knows {
+        socket.finish().await;
+    }
+    Ok(knows)
+}

@@ -1,0 +1,5 @@
+//! Who may talk to this server: ports, tokens, handshakes, limits on strangers.
+
+pub mod handshake;
+pub mod port;
+pub mod token;

@@ -1,0 +1,107 @@
+//! Accepting connections, and the task that each of them has.
+
+use std::cell::RefCell;
+use std::future::poll_fn;
+use std::rc::Rc;
+use std::time::Duration;
+
+use crate::fatal::Fatal;
+use crate::runtime::{self, Listener, Socket};
+use crate::security::handshake::{self, Outcome};
+
+use super::state::Shard;
+
+/// How long to let things be after the kernel refused a connection, which for
+/// want of descriptors it would do again at once.
+const ACCEPT_PAUSE: Duration = Duration::from_millis(10);
+
+/// Starts to accept connections.
+pub(super) fn listen(shard: &Rc<RefCell<Shard>>) {
+    let (address, signals) = {
+        let shard = shard.borrow();
+        (
+            shard.setup.listen,
+            std::sync::Arc::clone(&shard.setup.signals),
+        )
+    };
+    let listener = match Listener::bind(address) {
+        Ok(listener) => listener,
+        Err(error) => Fatal::Listen.exit(format_args!(
+            "cannot listen on {address}: {error}; is another program using it?"
+        )),
+    };
+    signals.shard_listens();
+    runtime::spawn_local(accept(Rc::clone(shard), listener));
+}
+
+async fn accept(shard: Rc<RefCell<Shard>>, listener: Listener) {
+    loop {
+        match listener.accept().await {
+            Ok(socket) => {
+                if shard.borrow_mut().admit_stranger() {
+                    runtime::spawn_local(connection(Rc::clone(&shard), socket));
+                } else {
+                    socket.close();
+                }
+            }
+            Err(error) => {
+                shard.borrow().setup.counters.accept_errors.add(1);
+                tracing::warn!("a connection could not be accepted: {error}");
+                runtime::sleep(ACCEPT_PAUSE).await;
+            }
+        }
+    }
+}
+
+async fn connection(shard: Rc<RefCell<Shard>>, socket: Socket) {
+    let gate = shard.borrow().setup.gate.clone();
+    let outcome = handshake::accept(&socket, &gate).await;
+    let socket = Rc::new(socket);
+    let at = {
+        let mut shard = shard.borrow_mut();
+        shard.handshakes -= 1;
+        shard.setup.signals.stranger_known();
+        if outcome != Outcome::Accepted {
+            shard.setup.signals.connection_gone();
+        }
+        match outcome {
+            Outcome::Accepted => shard.add_connection(Rc::clone(&socket)),
+            Outcome::Refused => {
+                shard.setup.counters.handshakes_refused.add(1);
+                socket.close();
+                return;
+            }
+            Outcome::Dropped => {
+                shard.setup.counters.handshakes_dropped.add(1);
+                socket.close();
+                return;
+            }
+        }
+    };
+    drop(socket);
+    poll_fn(|cx| shard.borrow_mut().poll_connection(at, cx)).await;
+    let mut shard = shard.borrow_mut();
+    shard.remove_connection(at);
+    shard.setup.signals.connection_gone();
+}
+
+impl Shard {
+    /// Lets one more connection try the handshake, if there is room.
+    fn admit_stranger(&mut self) -> bool {
+        let limits = &self.setup.limits;
+        let counters = &self.setup.counters;
+        counters.accepted.add(1);
+        let room = !self.stop.asked()
+            && self
+                .setup
+                .signals
+                .admit(limits.connections, limits.unauthenticated);
+        if room {
+            self.handshakes += 1;
+            true
+        } else {
+            counters.turned_away.add(1);
+            false
+        }
+    }
+}

@@ -1,0 +1,80 @@
+//! A planned stop, as one shard sees it: no new acquires, everything that is in
+//! the log finishes, each connection is told until it has gone quiet.
+
+use crate::lanes::messages::ToConsensus;
+use crate::limits::{STOP_AT_MOST, STOP_SILENCE};
+
+use super::state::{ConnectionRef, Shard, millis};
+
+/// How often a stopping shard looks at its connections, in milliseconds.
+const LOOK_EVERY_MS: u64 = 25;
+
+/// Where a planned stop stands.
+#[derive(Debug, Default)]
+pub(super) struct Stop {
+    asked_at_ms: Option<u64>,
+    look_at_ms: Option<u64>,
+    told: bool,
+}
+
+impl Stop {
+    /// True once acquires are refused.
+    pub(super) fn asked(&self) -> bool {
+        self.asked_at_ms.is_some()
+    }
+
+    /// When to look at the connections again.
+    pub(super) fn next_deadline_ms(&self) -> Option<u64> {
+        self.look_at_ms
+    }
+}
+
+impl Shard {
+    /// Moves a stop on, once one was asked for.
+    pub(super) fn pump_stop(&mut self, now_ms: u64) {
+        if !self.setup.signals.stop_asked() || self.stop.told {
+            return;
+        }
+        let asked_at_ms = match self.stop.asked_at_ms {
+            Some(at_ms) => at_ms,
+            None => {
+                self.stop.asked_at_ms = Some(now_ms);
+                self.table.stop_acquires(now_ms, &mut self.outputs);
+                now_ms
+            }
+        };
+        let late = now_ms >= asked_at_ms + millis(STOP_AT_MOST);
+        self.close_silent(now_ms, late);
+        let quiet = self.connections.is_empty() && self.table.is_quiet();
+        if quiet || late {
+            self.stop.told = true;
+            self.stop.look_at_ms = None;
+            self.tell_consensus(ToConsensus::Stopped);
+        } else {
+            self.stop.look_at_ms = Some(now_ms + LOOK_EVERY_MS);
+        }
+    }
+
+    fn close_silent(&mut self, now_ms: u64, late: bool) {
+        let silence_ms = millis(STOP_SILENCE);
+        let over: Vec<ConnectionRef> = self
+            .connections
+            .iter()
+            .filter(|(_, connection)| {
+                let silent = connection.in_flight.is_empty()
+                    && connection.output_waiting() == 0
+                    && now_ms >= connection.active_ms + silence_ms;
+                !connection.closing && (silent || late)
+            })
+            .map(|(index, connection)| ConnectionRef {
+                index,
+                generation: connection.generation,
+            })
+            .collect();
+        for at in over {
+            if let Some(connection) = self.connection(at) {
+                connection.close();
+            }
+        }
+    }
+}
