@@ -18,7 +18,7 @@
 //! as well; everything else about a set is BadKeySet.
 
 use crate::frame::{self, BodyBounds, Malformed, Split};
-use crate::key::validate_key;
+use crate::key::is_valid_key;
 use crate::keyset::{KeySetError, KeySetRef};
 use crate::limits::{
     ACQUIRE_BODY_MAX, ACQUIRE_FIXED_BYTES, ACQUIRE_SET_BODY_MAX, ACQUIRE_SET_FIXED_BYTES,
@@ -340,9 +340,10 @@ fn check_token(token: u64) -> Result<(), ErrorCode> {
 
 #[inline]
 fn check_key(key: &[u8]) -> Result<(), ErrorCode> {
-    match validate_key(key) {
-        Ok(_) => Ok(()),
-        Err(_) => Err(ErrorCode::BadKey),
+    if is_valid_key(key) {
+        Ok(())
+    } else {
+        Err(ErrorCode::BadKey)
     }
 }
 

@@ -1,0 +1,186 @@
+//! The published client's load against the ceiling and against Ticketing, by turns.
+
+use std::error::Error;
+use std::io::Read;
+use std::net::SocketAddr;
+use std::path::{Path, PathBuf};
+use std::process::{Command, ExitCode, Stdio};
+use std::time::Duration;
+
+use clap::{Args, Parser, Subcommand};
+use ticketing_bench::load::{self, Load, Measured};
+use ticketing_bench::machine::Machine;
+use ticketing_bench::report::{Report, Run};
+use ticketing_bench::servers::{Guarded, Programs, Running, System};
+
+/// A run that is not over by then has failed: at 100 pairs/s the default load would be.
+const LOAD_WITHIN: Duration = Duration::from_secs(450);
+
+/// Compares a server with the most that the published client can be shown on this machine.
+#[derive(Parser)]
+#[command(version, args_conflicts_with_subcommands = true)]
+struct Cli {
+    #[command(subcommand)]
+    command: Option<Sub>,
+    #[command(flatten)]
+    compare: Compare,
+}
+
+#[derive(Subcommand)]
+enum Sub {
+    /// Runs the load once against a server that is there already, and prints JSON.
+    Load(LoadArgs),
+}
+
+#[derive(Args)]
+struct Compare {
+    /// The `ticketing` program. Without it, only the ceiling is measured.
+    #[arg(long)]
+    server: Option<PathBuf>,
+    /// Further arguments to `ticketing serve`, in one string, split at blanks.
+    #[arg(long, default_value = "", allow_hyphen_values = true)]
+    server_args: String,
+    /// Rounds; in each, every system runs once.
+    #[arg(long, default_value_t = 3, value_parser = clap::value_parser!(u32).range(1..=1_000))]
+    rounds: u32,
+    /// Acquire and release pairs in each run.
+    #[arg(long, default_value_t = 40_000, value_parser = clap::value_parser!(u64).range(1..=10_000_000))]
+    pairs: u64,
+    /// Pairs before each measured part.
+    #[arg(long, default_value_t = 4_000, value_parser = clap::value_parser!(u64).range(0..=10_000_000))]
+    warm_up_pairs: u64,
+    /// Where the temporary data folders go; a disk, if `sync` is to mean something.
+    #[arg(long, default_value_os_t = std::env::temp_dir())]
+    data_root: PathBuf,
+    /// Where to write all figures as JSON.
+    #[arg(long)]
+    json: Option<PathBuf>,
+}
+
+#[derive(Args)]
+struct LoadArgs {
+    /// The server, in single mode and without a token.
+    #[arg(long)]
+    connect: SocketAddr,
+    /// Acquire and release pairs to measure.
+    #[arg(long, default_value_t = 40_000, value_parser = clap::value_parser!(u64).range(1..=10_000_000))]
+    pairs: u64,
+    /// Pairs to run first, not measured.
+    #[arg(long, default_value_t = 0, value_parser = clap::value_parser!(u64).range(0..=10_000_000))]
+    warm_up_pairs: u64,
+    /// The server's process, to read its CPU time.
+    #[arg(long)]
+    server_pid: Option<u32>,
+    /// Where the shuffle of the keys starts.
+    #[arg(long, default_value_t = 1)]
+    seed: u64,
+}
+
+fn main() -> ExitCode {
+    let cli = Cli::parse();
+    let done = match &cli.command {
+        Some(Sub::Load(args)) => run_load(args),
+        None => compare(&cli.compare),
+    };
+    match done {
+        Ok(()) => ExitCode::SUCCESS,
+        Err(error) => {
+            eprintln!("bench: {error}");
+            ExitCode::FAILURE
+        }
+    }
+}
+
+fn run_load(args: &LoadArgs) -> Result<(), Box<dyn Error>> {
+    let runtime = tokio::runtime::Builder::new_multi_thread()
+        .enable_all()
+        .build()?;
+    let measured = runtime.block_on(load::run(Load {
+        addr: args.connect,
+        pairs: args.pairs,
+        warm_up_pairs: args.warm_up_pairs,
+        server_pid: args.server_pid,
+        seed: args.seed,
+    }))?;
+    println!("{}", serde_json::to_string(&measured)?);
+    Ok(())
+}
+
+fn compare(args: &Compare) -> Result<(), Box<dyn Error>> {
+    let own = std::env::current_exe()?;
+    let programs = Programs {
+        ceiling: own.with_file_name("ceiling"),
+        server: args.server.clone().unwrap_or_default(),
+        server_args: args
+            .server_args
+            .split_whitespace()
+            .map(str::to_owned)
+            .collect(),
+    };
+    let systems: &[System] = match args.server {
+        Some(_) => &[System::Ceiling, System::Sync, System::Memory],
+        None => &[System::Ceiling],
+    };
+    let machine = Machine::look(&args.data_root)?;
+    let mut runs: Vec<Run> = Vec::new();
+    for round in 1..=args.rounds {
+        let mut ceiling_pairs_per_s = 0.0;
+        for &system in systems {
+            let measured = measure(system, &programs, &own, args, u64::from(round))
+                .map_err(|error| format!("round {round}, {}: {error}", system.name()))?;
+            // Each round begins with its own ceiling.
+            if system == System::Ceiling {
+                ceiling_pairs_per_s = measured.pairs_per_s;
+            }
+            let rate = measured.pairs_per_s;
+            eprintln!("round {round}: {:<30} {rate:>9.0} pairs/s", system.name());
+            runs.push(Run {
+                round: round as usize,
+                system: system.name().to_owned(),
+                of_ceiling: rate / ceiling_pairs_per_s,
+                measured,
+            });
+        }
+    }
+    let report = Report::new(machine, args.pairs, programs.server_args, runs);
+    println!("{report}");
+    if let Some(path) = &args.json {
+        std::fs::write(path, serde_json::to_string_pretty(&report)? + "\n")?;
+    }
+    Ok(())
+}
+
+/// One system from start to stop, with the load in a process of its own.
+fn measure(
+    system: System,
+    programs: &Programs,
+    own: &Path,
+    args: &Compare,
+    seed: u64,
+) -> Result<Measured, Box<dyn Error>> {
+    let server = Running::start(system, programs, &args.data_root)?;
+    let mut command = Command::new(own);
+    command.arg("load");
+    command.args(["--connect", &server.addr().to_string()]);
+    command.args(["--pairs", &args.pairs.to_string()]);
+    command.args(["--warm-up-pairs", &args.warm_up_pairs.to_string()]);
+    command.args(["--server-pid", &server.pid().to_string()]);
+    command.args(["--seed", &seed.to_string()]);
+    command.stdin(Stdio::null()).stdout(Stdio::piped());
+    let mut client = Guarded::start(&mut command)?;
+    // One short line, which the pipe holds until the client is gone.
+    let Some(status) = client.wait_at_most(LOAD_WITHIN)? else {
+        return Err(format!("the load was not over within {LOAD_WITHIN:?}").into());
+    };
+    if !status.success() {
+        let stderr = server.stderr_end();
+        return Err(format!("the load failed; the server's stderr ends with:\n{stderr}").into());
+    }
+    let mut json = String::new();
+    if let Some(stdout) = &mut client.child().stdout {
+        stdout.read_to_string(&mut json)?;
+    }
+    let measured = serde_json::from_str(&json)?;
+    server.stop()?;
+    Ok(measured)
+}
