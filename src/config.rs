@@ -266,17 +266,18 @@ impl Config {
 impl FileLimits {
     fn checked(&self, problems: &mut Vec<String>) -> Limits {
         let default = Limits::default();
-        let mut bounded = |name: &str, value: Option<u32>, default: u32, range: RangeInclusive<u32>| {
-            let value = value.unwrap_or(default);
-            if !range.contains(&value) {
-                problems.push(format!(
-                    "limits.{name} = {value}: must be {} to {}",
-                    range.start(),
-                    range.end()
-                ));
-            }
-            value
-        };
+        let mut bounded =
+            |name: &str, value: Option<u32>, default: u32, range: RangeInclusive<u32>| {
+                let value = value.unwrap_or(default);
+                if !range.contains(&value) {
+                    problems.push(format!(
+                        "limits.{name} = {value}: must be {} to {}",
+                        range.start(),
+                        range.end()
+                    ));
+                }
+                value
+            };
         Limits {
             connections: self.connections.map(|connections| {
                 bounded("connections", Some(connections), 0, limits::CONNECTIONS)

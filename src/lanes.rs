@@ -59,6 +59,13 @@ impl Doorbell {
     }
 }
 
+/// The shard, of `shards`, that owns a key of this hash.
+pub fn owner_of(key_hash: u64, shards: usize) -> u16 {
+    // The high half spreads the keys over shards, independent of how many there are of either.
+    let owner = ((key_hash >> 32) * shards as u64) >> 32;
+    u16::try_from(owner).unwrap_or(0)
+}
+
 /// The sending end of a lane; clone it for every core that sends.
 #[derive(Debug)]
 pub struct Sender<T> {
@@ -213,5 +220,24 @@ mod tests {
             }
         }
         assert!(producer.join().is_ok());
+    }
+
+    #[test]
+    fn every_hash_has_an_owner_below_the_number_of_shards() {
+        for shards in 1..=64 {
+            for hash in [0, 1, u64::MAX / 2, u64::MAX - 1, u64::MAX] {
+                assert!(usize::from(owner_of(hash, shards)) < shards);
+            }
+        }
+    }
+
+    #[test]
+    fn keys_spread_evenly_over_shards() {
+        let mut counts = [0_u32; 4];
+        for key in 0..40_000_u32 {
+            let hash = crate::locks::key_hash(7, &key.to_le_bytes());
+            counts[usize::from(owner_of(hash, 4))] += 1;
+        }
+        assert!(counts.iter().all(|&count| (9_000..11_000).contains(&count)));
     }
 }

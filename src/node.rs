@@ -316,7 +316,11 @@ impl Parts {
         }
         for (id, part) in self.shards.into_iter().enumerate() {
             let name = format!("shard-{id}");
-            pulses.push(Pulse::new(&name, &part.doorbell, Arc::clone(&part.counters) as _));
+            pulses.push(Pulse::new(
+                &name,
+                &part.doorbell,
+                Arc::clone(&part.counters) as _,
+            ));
             let setup = shard::Setup {
                 id: u16::try_from(id).unwrap_or(u16::MAX),
                 clock: self.clock,

@@ -145,10 +145,7 @@ mod tests {
 
     #[test]
     fn a_good_machine_has_room_for_what_is_asked() {
-        assert_eq!(
-            judge(&good(), 3, Some(500)),
-            Ok(Room { connections: 500 })
-        );
+        assert_eq!(judge(&good(), 3, Some(500)), Ok(Room { connections: 500 }));
         assert_eq!(
             judge(&good(), 3, None),
             Ok(Room {
@@ -179,7 +176,10 @@ mod tests {
         machine.privileged = false;
         assert!(judge(&machine, 1, None).is_err());
         machine.io_uring_disabled = None;
-        assert!(judge(&machine, 1, None).is_ok(), "kernels without the switch");
+        assert!(
+            judge(&machine, 1, None).is_ok(),
+            "kernels without the switch"
+        );
     }
 
     #[test]

@@ -27,20 +27,62 @@ type OfShard = fn(&ShardCounters) -> &Counter;
 
 /// Sums over all shards that only grow.
 const COUNTERS: &[(&str, &str, OfShard)] = &[
-    ("connections_accepted", "Connections accepted", |s| &s.accepted),
-    ("connections_turned_away", "Connections closed at once because there were too many", |s| &s.turned_away),
-    ("accept_errors", "Accepts that the kernel refused", |s| &s.accept_errors),
-    ("handshakes_refused", "Handshakes with a wrong answer", |s| &s.handshakes_refused),
-    ("handshakes_dropped", "Handshakes broken off or too slow", |s| &s.handshakes_dropped),
-    ("connections_malformed", "Connections closed for malformed framing", |s| &s.malformed),
-    ("connections_stalled", "Connections closed for taking nothing or leaving no room", |s| &s.stalled),
+    ("connections_accepted", "Connections accepted", |s| {
+        &s.accepted
+    }),
+    (
+        "connections_turned_away",
+        "Connections closed at once because there were too many",
+        |s| &s.turned_away,
+    ),
+    ("accept_errors", "Accepts that the kernel refused", |s| {
+        &s.accept_errors
+    }),
+    (
+        "handshakes_refused",
+        "Handshakes with a wrong answer",
+        |s| &s.handshakes_refused,
+    ),
+    (
+        "handshakes_dropped",
+        "Handshakes broken off or too slow",
+        |s| &s.handshakes_dropped,
+    ),
+    (
+        "connections_malformed",
+        "Connections closed for malformed framing",
+        |s| &s.malformed,
+    ),
+    (
+        "connections_stalled",
+        "Connections closed for taking nothing or leaving no room",
+        |s| &s.stalled,
+    ),
     ("acquires", "Acquires received", |s| &s.acquires),
     ("releases", "Releases received", |s| &s.releases),
-    ("requests_forwarded", "Requests for a key of another shard", |s| &s.forwarded),
-    ("admission_refused", "Acquires answered Busy because the log or a lane was backed up", |s| &s.admission_refused),
-    ("expired", "Locks taken back because their lease ran out", |s| &s.expired),
-    ("ghosts", "Grants released because their requester was gone", |s| &s.ghosts),
-    ("grants_rejected", "Grants that met a held key", |s| &s.grants_rejected),
+    (
+        "requests_forwarded",
+        "Requests for a key of another shard",
+        |s| &s.forwarded,
+    ),
+    (
+        "admission_refused",
+        "Acquires answered Busy because the log or a lane was backed up",
+        |s| &s.admission_refused,
+    ),
+    (
+        "expired",
+        "Locks taken back because their lease ran out",
+        |s| &s.expired,
+    ),
+    (
+        "ghosts",
+        "Grants released because their requester was gone",
+        |s| &s.ghosts,
+    ),
+    ("grants_rejected", "Grants that met a held key", |s| {
+        &s.grants_rejected
+    }),
 ];
 
 /// Answers, by kind, summed over all shards.
@@ -56,8 +98,14 @@ const ANSWERS: &[(&str, OfShard)] = &[
 
 /// Sums over all shards that come and go.
 const GAUGES: &[(&str, &str, OfShard)] = &[
-    ("connections", "Connections that have passed the handshake", |s| &s.connections),
-    ("unauthenticated", "Connections in the handshake", |s| &s.unauthenticated),
+    (
+        "connections",
+        "Connections that have passed the handshake",
+        |s| &s.connections,
+    ),
+    ("unauthenticated", "Connections in the handshake", |s| {
+        &s.unauthenticated
+    }),
     ("locks_held", "Locks held", |s| &s.locks_held),
     ("waiting", "Requests in line", |s| &s.waiting),
 ];
@@ -77,23 +125,51 @@ impl Snapshot {
             .map(|&(name, help, of)| (name, help, view.sum(of)))
             .collect();
         counters.extend([
-            ("log_batches", "Log batches written", consensus.batches.get()),
+            (
+                "log_batches",
+                "Log batches written",
+                consensus.batches.get(),
+            ),
             ("log_commands", "Entries in them", consensus.commands.get()),
             ("log_syncs", "Syncs done", consensus.syncs.get()),
-            ("log_persist_microseconds", "Time spent writing and syncing batches", consensus.persist_us.get()),
+            (
+                "log_persist_microseconds",
+                "Time spent writing and syncing batches",
+                consensus.persist_us.get(),
+            ),
         ]);
         let mut gauges: Vec<_> = GAUGES
             .iter()
             .map(|&(name, help, of)| (name, help, view.sum(of)))
             .collect();
         gauges.extend([
-            ("shards", "Cores that hold connections and keys", view.shards.len() as u64),
+            (
+                "shards",
+                "Cores that hold connections and keys",
+                view.shards.len() as u64,
+            ),
             ("term", "Raft term", consensus.term.get()),
             ("last_index", "Last log index", consensus.last_index.get()),
-            ("persisted_index", "Last log index that is persisted", consensus.persisted_index.get()),
-            ("commit_index", "Last log index that is committed", consensus.commit_index.get()),
-            ("proposal_bytes_waiting", "Bytes of proposals that wait for a batch", consensus.waiting_bytes.get()),
-            ("log_segments", "Segments of the log", consensus.segments.get()),
+            (
+                "persisted_index",
+                "Last log index that is persisted",
+                consensus.persisted_index.get(),
+            ),
+            (
+                "commit_index",
+                "Last log index that is committed",
+                consensus.commit_index.get(),
+            ),
+            (
+                "proposal_bytes_waiting",
+                "Bytes of proposals that wait for a batch",
+                consensus.waiting_bytes.get(),
+            ),
+            (
+                "log_segments",
+                "Segments of the log",
+                consensus.segments.get(),
+            ),
         ]);
         Self {
             counters,

@@ -86,7 +86,11 @@ fn verify(args: &VerifyArgs) -> Result<(), Failure> {
             report.first_index,
             report.last_index,
             report.last_term,
-            if report.clean_stop { ", stopped cleanly" } else { "" }
+            if report.clean_stop {
+                ", stopped cleanly"
+            } else {
+                ""
+            }
         );
         if let Some((file, offset, why)) = &place {
             println!("{} at offset {offset}: {why}", file.display());

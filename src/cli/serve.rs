@@ -64,7 +64,11 @@ pub(super) fn run(args: Args) -> Result<(), Failure> {
             },
             admin: args.admin,
         }),
-        (None, None) => return Err(Failure::bad_usage("--data-dir DIR or --config FILE is needed")),
+        (None, None) => {
+            return Err(Failure::bad_usage(
+                "--data-dir DIR or --config FILE is needed",
+            ));
+        }
     };
     node::serve(&config.map_err(Failure::bad_usage)?);
     Ok(())
@@ -73,8 +77,8 @@ pub(super) fn run(args: Args) -> Result<(), Failure> {
 /// `RUST_LOG` chooses what is logged; warnings and the node's own milestones
 /// when it is not set.
 fn log_to_stderr(format: LogFormat) {
-    let filter = EnvFilter::try_from_default_env()
-        .unwrap_or_else(|_| EnvFilter::new("warn,ticketing=info"));
+    let filter =
+        EnvFilter::try_from_default_env().unwrap_or_else(|_| EnvFilter::new("warn,ticketing=info"));
     let builder = tracing_subscriber::fmt()
         .with_env_filter(filter)
         .with_writer(std::io::stderr)

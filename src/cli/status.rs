@@ -37,7 +37,11 @@ pub(super) fn run(args: &Args) -> Result<(), Failure> {
                 ))
             })?,
         (None, Some(admin)) => admin,
-        (None, None) => return Err(Failure::bad_usage("--admin ADDR or --config FILE is needed")),
+        (None, None) => {
+            return Err(Failure::bad_usage(
+                "--admin ADDR or --config FILE is needed",
+            ));
+        }
     };
     let status = ask(admin)?;
     if args.json {

@@ -31,7 +31,13 @@ fn every_problem_is_told_at_once() {
                 admin = \"0.0.0.0:7225\"\n[limits]\nconnections = 0\nwait_margin_ms = 70000\n";
     let refused = parse(text).expect_err("must be refused");
     let all: Vec<&str> = refused.iter().collect();
-    for part in ["shards = 65", "connections = 0", "wait_margin_ms = 70000", "token", "admin"] {
+    for part in [
+        "shards = 65",
+        "connections = 0",
+        "wait_margin_ms = 70000",
+        "token",
+        "admin",
+    ] {
         assert!(all.iter().any(|p| p.contains(part)), "{part} in {all:?}");
     }
 }
@@ -39,7 +45,10 @@ fn every_problem_is_told_at_once() {
 #[test]
 fn an_unknown_or_mistyped_field_names_its_line() {
     let refused = problems_of(&format!("{SMALLEST}listn = 3\n"));
-    assert!(refused.contains("line 4") && refused.contains("listn"), "{refused}");
+    assert!(
+        refused.contains("line 4") && refused.contains("listn"),
+        "{refused}"
+    );
     let refused = problems_of(&format!("{SMALLEST}shards = \"two\"\n"));
     assert!(refused.contains("line 4"), "{refused}");
 }

@@ -2,11 +2,10 @@
 
 use ticketing_raftlog::{Log, LogIndex, RecordKind};
 
-use crate::lanes::Sender;
 use crate::lanes::messages::{Committed, CommittedRecord, FromConsensus};
+use crate::lanes::{Sender, owner_of};
 use crate::limits::COMMITTED_RECORDS_PER_MESSAGE;
 use crate::locks::{Command, key_hash};
-use crate::shard::owner_of;
 
 /// Hands out what is committed, as far as the lanes have room.
 #[derive(Debug)]
@@ -76,7 +75,9 @@ impl FanOut {
         let mut records: Vec<Vec<CommittedRecord>> = vec![Vec::new(); shards];
         let mut taken = 0;
         let mut barrier = None;
-        let own = self.own_from.is_some_and(|from| location.first_index >= from);
+        let own = self
+            .own_from
+            .is_some_and(|from| location.first_index >= from);
         for (offset, record) in location.entries() {
             if record.index < self.cursor {
                 continue;

@@ -15,7 +15,9 @@ use std::future::poll_fn;
 use std::sync::Arc;
 use std::task::Poll;
 
-use ticketing_raftlog::{Durability, Folder, HardState, HardStateStore, Log, LogIndex, NodeId, Term};
+use ticketing_raftlog::{
+    Durability, Folder, HardState, HardStateStore, Log, LogIndex, NodeId, Term,
+};
 
 use crate::counters::ConsensusCounters;
 use crate::lanes::messages::{FromConsensus, ToConsensus};

@@ -7,8 +7,8 @@ use std::task::{Context, Poll};
 
 use ticketing_raftlog::raft::{AppendKind, Core, Input, Output, Role as RaftRole, Start};
 use ticketing_raftlog::{
-    BatchBuilder, Durability, EntryKind, Folder, HardState, HardStateStore, Log, NeedSegment, PendingWrite,
-    Term,
+    BatchBuilder, Durability, EntryKind, Folder, HardState, HardStateStore, Log, NeedSegment,
+    PendingWrite, Term,
 };
 
 use crate::counters::ConsensusCounters;

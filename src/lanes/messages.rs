@@ -175,20 +175,33 @@ mod tests {
         };
         forwarded.push(origin(1), 11, b"first", acquire);
         forwarded.push(origin(1), 0, b"", ForwardedRequest::Disconnect);
-        forwarded.push(origin(2), 22, b"second", ForwardedRequest::Release {
-            arrived_ms: 8,
-            token: 9,
-        });
+        forwarded.push(
+            origin(2),
+            22,
+            b"second",
+            ForwardedRequest::Release {
+                arrived_ms: 8,
+                token: 9,
+            },
+        );
         assert_eq!(forwarded.len(), 3);
         let seen: Vec<_> = forwarded.iter().collect();
         assert_eq!(seen[0], (origin(1), 11, &b"first"[..], acquire));
-        assert_eq!(seen[1], (origin(1), 0, &b""[..], ForwardedRequest::Disconnect));
+        assert_eq!(
+            seen[1],
+            (origin(1), 0, &b""[..], ForwardedRequest::Disconnect)
+        );
         assert_eq!(
             seen[2],
-            (origin(2), 22, &b"second"[..], ForwardedRequest::Release {
-            arrived_ms: 8,
-            token: 9,
-        })
+            (
+                origin(2),
+                22,
+                &b"second"[..],
+                ForwardedRequest::Release {
+                    arrived_ms: 8,
+                    token: 9,
+                }
+            )
         );
     }
 }

@@ -29,7 +29,6 @@ use crate::node_signals::NodeSignals;
 use crate::runtime::{Alarm, Clock};
 use crate::security::handshake::Gate;
 
-pub use state::owner_of;
 use state::Shard;
 
 /// What a shard is given at its start.

@@ -21,7 +21,13 @@ impl Outbox {
     }
 
     /// Adds a request for a key that the other shard owns.
-    pub fn forward(&mut self, origin: Origin, key_hash: u64, key: &[u8], request: ForwardedRequest) {
+    pub fn forward(
+        &mut self,
+        origin: Origin,
+        key_hash: u64,
+        key: &[u8],
+        request: ForwardedRequest,
+    ) {
         if matches!(request, ForwardedRequest::Acquire { .. }) {
             self.acquires += 1;
         }
@@ -59,7 +65,9 @@ impl Outbox {
                     self.forwarded = forwarded;
                     return false;
                 }
-                Err(ToShard::Answers { .. }) => unreachable!("the lane gives back what it was given"),
+                Err(ToShard::Answers { .. }) => {
+                    unreachable!("the lane gives back what it was given")
+                }
             }
         }
         true

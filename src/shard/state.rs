@@ -6,8 +6,9 @@ use std::rc::Rc;
 use slab::Slab;
 use ticketing_protocol::reply::{ErrorCode, Reply};
 
-use crate::lanes::messages::{
-    Committed, Forwarded, ForwardedRequest, FromConsensus, ToConsensus, ToShard,
+use crate::lanes::{
+    self,
+    messages::{Committed, Forwarded, ForwardedRequest, FromConsensus, ToConsensus, ToShard},
 };
 use crate::limits::{
     FORWARD_WAITING_ACQUIRES, PROPOSAL_BYTES_WAITING, READ_BUFFER_BYTES, STALLED_READ,
@@ -89,7 +90,7 @@ impl Shard {
 
     /// The shard that owns a key of this hash.
     pub(super) fn owner_of(&self, key_hash: u64) -> u16 {
-        owner_of(key_hash, self.setup.to_shards.len())
+        lanes::owner_of(key_hash, self.setup.to_shards.len())
     }
 
     /// True while acquires are let in.
@@ -104,8 +105,8 @@ impl Shard {
     /// When the pump must run at the latest, even if nobody rings.
     pub(super) fn next_deadline_ms(&self) -> Option<u64> {
         // A full lane rings nobody when it has room again, so look.
-        let retry_ms = (self.outbox_waits || self.consensus_waits)
-            .then(|| self.setup.clock.now_ms() + 1);
+        let retry_ms =
+            (self.outbox_waits || self.consensus_waits).then(|| self.setup.clock.now_ms() + 1);
         [
             self.table.next_deadline_ms(),
             self.stalled.front().map(|&(at_ms, _)| at_ms),
@@ -318,8 +319,9 @@ impl Shard {
                         self.setup.counters.admission_refused.add(1);
                         out.answers.push((origin, Answer::Busy));
                     } else {
-                        self.table
-                            .acquire(now_ms, origin, arrived_ms, key_hash, key, wait_s, lease_s, out);
+                        self.table.acquire(
+                            now_ms, origin, arrived_ms, key_hash, key, wait_s, lease_s, out,
+                        );
                     }
                 }
                 ForwardedRequest::Release { arrived_ms, token } => {
@@ -482,37 +484,6 @@ impl Shard {
     }
 }
 
-/// The shard, of `shards`, that owns a key of this hash.
-pub fn owner_of(key_hash: u64, shards: usize) -> u16 {
-    // The high half spreads the keys; the table uses the low bits.
-    let owner = ((key_hash >> 32) * shards as u64) >> 32;
-    u16::try_from(owner).unwrap_or(0)
-}
-
 pub(super) fn millis(duration: std::time::Duration) -> u64 {
     u64::try_from(duration.as_millis()).unwrap_or(u64::MAX)
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn every_hash_has_an_owner_below_the_number_of_shards() {
-        for shards in 1..=64 {
-            for hash in [0, 1, u64::MAX / 2, u64::MAX - 1, u64::MAX] {
-                assert!(usize::from(owner_of(hash, shards)) < shards);
-            }
-        }
-    }
-
-    #[test]
-    fn keys_spread_evenly_over_shards() {
-        let mut counts = [0_u32; 4];
-        for key in 0..40_000_u32 {
-            let hash = crate::locks::key_hash(7, &key.to_le_bytes());
-            counts[usize::from(owner_of(hash, 4))] += 1;
-        }
-        assert!(counts.iter().all(|&count| (9_000..11_000).contains(&count)));
-    }
 }
