@@ -81,12 +81,9 @@ impl Lock {
         self.grant == PendingGrant::None && (!self.is_held() || self.removal != Removal::None)
     }
 
-    /// Whether nothing is known of the key any more.
+    /// Whether nothing is known of the key any more: then nobody stands in its line either.
     pub(super) fn is_idle(&self) -> bool {
-        !self.is_held()
-            && self.removal == Removal::None
-            && self.grant == PendingGrant::None
-            && self.waiters.is_empty()
+        !self.is_held() && self.removal == Removal::None && self.grant == PendingGrant::None
     }
 }
 

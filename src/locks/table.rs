@@ -231,7 +231,7 @@ impl LockTable {
         let current = self.locks.lookup(grant.slot).is_some_and(|lock| {
             lock.is_held() && lock.token == grant.token && lock.removal == Removal::None
         });
-        if current && self.role != Role::Following {
+        if current {
             self.stats.ghosts += 1;
             self.propose_removal(grant.slot, Removal::Release, NIL, out);
         }
