@@ -3,7 +3,7 @@
 mod locks_support;
 
 use locks_support::Stage;
-use ticketing::locks::limits::{ADVANCE_BUDGET, COUNT_MAX, WAIT_MARGIN_MS_MAX};
+use ticketing::locks::limits::{ADVANCE_BUDGET, COUNT_MAX, LEASE_MS_MAX, WAIT_MARGIN_MS_MAX};
 use ticketing::locks::{Command, LockTable, Outputs, TableLimits, key_hash};
 
 #[test]
@@ -156,4 +156,27 @@ fn a_burst_of_deadlines_is_worked_off_in_bounded_steps() {
         .collect();
     assert_eq!(tokens, (1..=count).collect::<Vec<u64>>());
     assert_eq!(table.next_deadline_ms(), None);
+}
+
+#[test]
+fn a_lease_past_its_bound_is_cut_when_it_is_applied() {
+    let mut table = LockTable::new(TableLimits::default(), 0);
+    let mut out = Outputs::default();
+    table.set_ready(0);
+    for (index, key, lease_ms) in [(1, b"k", LEASE_MS_MAX), (2, b"l", u32::MAX)] {
+        let hash = key_hash(0, key);
+        table.apply(
+            0,
+            index,
+            hash,
+            Command::Grant { key, lease_ms },
+            false,
+            &mut out,
+        );
+        let view = table.lock(0, hash, key).expect("it is held");
+        assert_eq!(view.lease_ms, LEASE_MS_MAX);
+    }
+    assert_eq!(table.next_deadline_ms(), Some(250_270));
+    table.advance(250_270, &mut out);
+    assert_eq!(out.proposals.len(), 2);
 }

@@ -176,10 +176,6 @@ impl Locks {
 }
 
 impl TimerArena for Locks {
-    fn timer(&self, id: u32) -> &TimerNode {
-        &self.slab[id as usize].lease_timer
-    }
-
     fn timer_mut(&mut self, id: u32) -> &mut TimerNode {
         &mut self.slab[id as usize].lease_timer
     }
