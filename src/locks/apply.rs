@@ -2,7 +2,7 @@
 
 use super::command::Command;
 use super::entry::{PendingGrant, Removal, lease_end_ms};
-use super::limits::KEY_BYTES_MAX;
+use super::limits::{KEY_BYTES_MAX, LEASE_MS_MAX};
 use super::requests::Phase;
 use super::table::{LockTable, Role, grant_command};
 use super::types::{Answer, Applied, GrantRef, Outputs};
@@ -85,6 +85,8 @@ impl LockTable {
 
         let lock = found.unwrap_or_else(|| self.locks.insert(key_hash, key));
         let granted_ms = self.now_ms;
+        // Longer ones do not decode; the timers rely on it.
+        let lease_ms = lease_ms.min(LEASE_MS_MAX);
         let entry = self.locks.get_mut(lock);
         entry.token = index;
         entry.lease_ms = lease_ms;

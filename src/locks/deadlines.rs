@@ -13,9 +13,7 @@ impl LockTable {
     /// At most [`ADVANCE_BUDGET`] of each are handled; while more are due,
     /// [`LockTable::next_deadline_ms`] says so.
     pub fn advance(&mut self, now_ms: u64, out: &mut Outputs) {
-        let now_ms = self.observe(now_ms);
-        self.waits.advance_to(&mut self.requests, now_ms);
-        self.leases.advance_to(&mut self.locks, now_ms);
+        self.observe(now_ms);
         for _ in 0..ADVANCE_BUDGET {
             let Some(request) = self.waits.pop_due(&mut self.requests) else {
                 break;
@@ -34,8 +32,8 @@ impl LockTable {
         }
     }
 
-    /// When to call [`LockTable::advance`] next: never later than the earliest deadline, at times
-    /// earlier. `None` if nothing waits for the clock.
+    /// When to call [`LockTable::advance`] next: the earliest deadline, or the latest time seen if
+    /// one was passed already. `None` if nothing waits for the clock.
     pub fn next_deadline_ms(&self) -> Option<u64> {
         let waits_ms = self.waits.next_deadline_ms();
         let leases_ms = self

@@ -81,12 +81,9 @@ impl Lock {
         self.grant == PendingGrant::None && (!self.is_held() || self.removal != Removal::None)
     }
 
-    /// Whether nothing is known of the key any more.
+    /// Whether nothing is known of the key any more: then nobody stands in its line either.
     pub(super) fn is_idle(&self) -> bool {
-        !self.is_held()
-            && self.removal == Removal::None
-            && self.grant == PendingGrant::None
-            && self.waiters.is_empty()
+        !self.is_held() && self.removal == Removal::None && self.grant == PendingGrant::None
     }
 }
 
@@ -179,10 +176,6 @@ impl Locks {
 }
 
 impl TimerArena for Locks {
-    fn timer(&self, id: u32) -> &TimerNode {
-        &self.slab[id as usize].lease_timer
-    }
-
     fn timer_mut(&mut self, id: u32) -> &mut TimerNode {
         &mut self.slab[id as usize].lease_timer
     }

@@ -1,5 +1,7 @@
 //! Every bound of the lock table, and the times it answers by.
 
+use super::wheel::HORIZON_MS;
+
 /// Longest key, in bytes (behaviour, section 6).
 pub const KEY_BYTES_MAX: usize = 128;
 /// Shortest lease a request may ask for, in seconds.
@@ -51,6 +53,10 @@ const _: () =
 // Waiting, granting, releasing and parked requests together stay below the 32-bit index space.
 const _: () = assert!(4 * COUNT_MAX < u32::MAX as usize);
 const _: () = assert!(KEY_BYTES_MAX <= u8::MAX as usize);
+// The timers reach as far as the longest lease and the longest wait.
+const LEASE_END_MS_MAX: u64 =
+    (LEASE_MS_MAX as u64 * LEASE_STRETCH_PER_MILLE).div_ceil(1_000) + LEASE_GRACE_MS;
+const _: () = assert!(LEASE_END_MS_MAX < HORIZON_MS && u8::MAX as u64 * 1_000 < HORIZON_MS);
 
 /// The bounds of one shard's lock table.
 #[derive(Clone, Debug, PartialEq, Eq)]

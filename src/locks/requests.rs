@@ -189,10 +189,6 @@ impl Requests {
 }
 
 impl TimerArena for Requests {
-    fn timer(&self, id: u32) -> &TimerNode {
-        &self.slab[id as usize].timer
-    }
-
     fn timer_mut(&mut self, id: u32) -> &mut TimerNode {
         &mut self.slab[id as usize].timer
     }

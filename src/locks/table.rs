@@ -231,7 +231,7 @@ impl LockTable {
         let current = self.locks.lookup(grant.slot).is_some_and(|lock| {
             lock.is_held() && lock.token == grant.token && lock.removal == Removal::None
         });
-        if current && self.role != Role::Following {
+        if current {
             self.stats.ghosts += 1;
             self.propose_removal(grant.slot, Removal::Release, NIL, out);
         }
@@ -279,9 +279,13 @@ struct AcquireDeadlines {
 }
 
 impl LockTable {
-    /// Takes note of the time.
+    /// Takes note of the time: what it passed becomes due.
     pub(super) fn observe(&mut self, now_ms: u64) -> u64 {
-        self.now_ms = self.now_ms.max(now_ms);
+        if now_ms > self.now_ms {
+            self.now_ms = now_ms;
+            self.waits.advance_to(&mut self.requests, now_ms);
+            self.leases.advance_to(&mut self.locks, now_ms);
+        }
         self.now_ms
     }
 

@@ -1,11 +1,11 @@
-//! An intrusive, hierarchical timer wheel with ticks of one millisecond.
+//! An intrusive timer wheel with ticks of one millisecond.
 //!
-//! Eleven levels of 64 buckets cover every `u64`. A timer lies on the level of the highest digit
-//! (base 64) in which its deadline differs from the time reached so far; when time enters a
-//! bucket, what lies there moves down in order. All timers with one deadline are therefore always
-//! in the same bucket, in the order of their insertion: timers come due by deadline, then by
-//! insertion. Inserting and cancelling are O(1); the nodes live inside the records they time, so
-//! the wheel allocates nothing after it was made.
+//! One bucket for each millisecond up to the farthest deadline there can be, and three levels of
+//! bits that say which are occupied. With fewer buckets, in levels, timers would have to move
+//! down as time passes, thousands of leases in one call; here none ever moves. What time passes
+//! is hung onto the list of due timers bucket by bucket, whole. Timers come due by deadline, then
+//! by insertion. Setting and cancelling are O(1); the nodes live inside the records they time, so
+//! the wheel allocates nothing after it was made, and pages of buckets never used cost nothing.
 
 #[cfg(test)]
 mod tests;
@@ -13,14 +13,10 @@ mod tests;
 /// "No record": ends every chain of 32-bit indexes.
 pub(super) const NIL: u32 = u32::MAX;
 
-const DIGIT_BITS: u32 = 6;
-const SLOTS: usize = 1 << DIGIT_BITS;
-const LEVELS: usize = (u64::BITS as usize).div_ceil(DIGIT_BITS as usize);
+/// A deadline lies less than this many milliseconds ahead.
+pub(super) const HORIZON_MS: u64 = 1 << 18;
 
-/// The bucket of timers that are due and not yet popped.
-const DUE: u16 = (LEVELS * SLOTS) as u16;
-/// In no bucket.
-const IDLE: u16 = u16::MAX;
+const SLOTS: usize = HORIZON_MS as usize;
 
 /// The part of a record that the wheel uses.
 #[derive(Clone, Copy, Debug)]
@@ -28,7 +24,7 @@ pub(super) struct TimerNode {
     deadline_ms: u64,
     prev: u32,
     next: u32,
-    bucket: u16,
+    armed: bool,
 }
 
 impl TimerNode {
@@ -38,13 +34,13 @@ impl TimerNode {
             deadline_ms: 0,
             prev: NIL,
             next: NIL,
-            bucket: IDLE,
+            armed: false,
         }
     }
 
     /// Whether the timer is set, due or not.
     pub(super) fn is_armed(&self) -> bool {
-        self.bucket != IDLE
+        self.armed
     }
 
     /// The deadline it was last set to, also after it fired or was cancelled.
@@ -56,36 +52,29 @@ impl TimerNode {
 /// Where the records live: the wheel knows them by index.
 pub(super) trait TimerArena {
     /// The node of record `id`.
-    fn timer(&self, id: u32) -> &TimerNode;
-    /// The node of record `id`, to change.
     fn timer_mut(&mut self, id: u32) -> &mut TimerNode;
-}
-
-#[derive(Clone, Copy)]
-struct Bucket {
-    head: u32,
-    tail: u32,
 }
 
 /// The wheel of one kind of deadline.
 pub(super) struct TimerWheel {
+    /// Every timer in a bucket lies after this, and less than the horizon after it.
     elapsed_ms: u64,
-    occupied: [u64; LEVELS],
-    buckets: Box<[Bucket]>,
+    occupied: SlotSet,
+    /// First and last of each bucket; means nothing unless it is occupied.
+    buckets: Vec<[u32; 2]>,
+    /// First and last of the due timers, or `NIL`.
+    due: [u32; 2],
     armed: usize,
 }
 
 impl TimerWheel {
     /// An empty wheel whose time is `now_ms`.
     pub(super) fn new(now_ms: u64) -> Self {
-        let empty = Bucket {
-            head: NIL,
-            tail: NIL,
-        };
         Self {
             elapsed_ms: now_ms,
-            occupied: [0; LEVELS],
-            buckets: vec![empty; LEVELS * SLOTS + 1].into_boxed_slice(),
+            occupied: SlotSet::new(),
+            buckets: vec![[0; 2]; SLOTS],
+            due: [NIL; 2],
             armed: 0,
         }
     }
@@ -95,132 +84,206 @@ impl TimerWheel {
         self.armed
     }
 
-    /// Sets the timer of `id`, which must not be set. A deadline that was reached is due at once.
+    /// Sets the timer of `id`, which must not be set. A deadline that was reached is due at once;
+    /// one beyond the horizon panics.
     pub(super) fn arm(&mut self, arena: &mut impl TimerArena, id: u32, deadline_ms: u64) {
+        let ahead_ms = deadline_ms.saturating_sub(self.elapsed_ms);
+        assert!(ahead_ms < HORIZON_MS, "a deadline beyond the horizon");
         let node = arena.timer_mut(id);
-        assert!(!node.is_armed(), "timer set twice");
-        node.deadline_ms = deadline_ms;
-        self.link(arena, id, self.bucket_of(deadline_ms));
+        assert!(!node.armed, "timer set twice");
+        *node = TimerNode {
+            deadline_ms,
+            prev: NIL,
+            next: NIL,
+            armed: true,
+        };
         self.armed += 1;
+        let slot = slot_of(deadline_ms);
+        if ahead_ms == 0 {
+            self.append_due(arena, [id, id]);
+        } else if self.occupied.insert(slot) {
+            self.buckets[slot] = [id, id];
+        } else {
+            let tail = std::mem::replace(&mut self.buckets[slot][1], id);
+            join(arena, tail, id);
+        }
     }
 
     /// Unsets the timer of `id`; nothing happens if it is not set.
     pub(super) fn cancel(&mut self, arena: &mut impl TimerArena, id: u32) {
-        if arena.timer(id).is_armed() {
-            self.unlink(arena, id);
-            self.armed -= 1;
+        let node = arena.timer_mut(id);
+        if !node.armed {
+            return;
+        }
+        let TimerNode {
+            deadline_ms,
+            prev,
+            next,
+            ..
+        } = *node;
+        *node = TimerNode {
+            deadline_ms,
+            ..TimerNode::idle()
+        };
+        self.armed -= 1;
+
+        // Only the first and the last have to know whether they are in a bucket or due.
+        let slot = slot_of(deadline_ms);
+        let in_bucket = |end: usize| self.occupied.contains(slot) && self.buckets[slot][end] == id;
+        let (first, last) = (in_bucket(0), in_bucket(1));
+        match (prev == NIL, next == NIL) {
+            (true, true) if first => self.occupied.remove(slot),
+            (true, true) => self.due = [NIL; 2],
+            (true, false) => {
+                arena.timer_mut(next).prev = NIL;
+                *(if first {
+                    &mut self.buckets[slot][0]
+                } else {
+                    &mut self.due[0]
+                }) = next;
+            }
+            (false, true) => {
+                arena.timer_mut(prev).next = NIL;
+                *(if last {
+                    &mut self.buckets[slot][1]
+                } else {
+                    &mut self.due[1]
+                }) = prev;
+            }
+            (false, false) => join(arena, prev, next),
         }
     }
 
     /// Moves time on to `now_ms`: what it passes becomes due. Time never goes back.
     pub(super) fn advance_to(&mut self, arena: &mut impl TimerArena, now_ms: u64) {
-        while let Some((bucket, start_ms)) = self.next_bucket() {
-            if start_ms > now_ms {
+        while let Some((slot, at_ms)) = self.next_bucket() {
+            if at_ms > now_ms {
                 break;
             }
-            self.elapsed_ms = start_ms;
-            self.spill(arena, bucket);
+            self.elapsed_ms = at_ms;
+            self.occupied.remove(slot);
+            self.append_due(arena, self.buckets[slot]);
         }
         self.elapsed_ms = self.elapsed_ms.max(now_ms);
     }
 
     /// Takes the next due timer, unset.
     pub(super) fn pop_due(&mut self, arena: &mut impl TimerArena) -> Option<u32> {
-        let id = self.buckets[usize::from(DUE)].head;
+        let id = self.due[0];
         if id == NIL {
             return None;
         }
-        self.unlink(arena, id);
-        self.armed -= 1;
+        self.cancel(arena, id);
         Some(id)
     }
 
-    /// When to advance next: never later than the earliest deadline, sometimes earlier (when
-    /// timers have to move to a finer level). `None` if no timer is set.
+    /// The earliest deadline, or the present time if one was reached. `None` if no timer is set.
     pub(super) fn next_deadline_ms(&self) -> Option<u64> {
-        if self.buckets[usize::from(DUE)].head != NIL {
+        if self.due[0] != NIL {
             return Some(self.elapsed_ms);
         }
-        self.next_bucket().map(|(_, start_ms)| start_ms)
+        self.next_bucket().map(|(_, at_ms)| at_ms)
     }
 
-    /// The bucket that time enters next, and when.
-    fn next_bucket(&self) -> Option<(u16, u64)> {
-        // Every set timer lies in the future, so on each level the lowest occupied bucket is the
-        // next, and a lower level always comes before a higher one.
-        let level = self.occupied.iter().position(|&occupied| occupied != 0)?;
-        let slot = u64::from(self.occupied[level].trailing_zeros());
-        let shift = level as u32 * DIGIT_BITS;
-        let above = u64::MAX.checked_shl(shift + DIGIT_BITS).unwrap_or(0);
-        let start_ms = (self.elapsed_ms & above) | (slot << shift);
-        Some(((level * SLOTS) as u16 + slot as u16, start_ms))
+    /// The occupied bucket that time reaches next, and when.
+    fn next_bucket(&self) -> Option<(usize, u64)> {
+        let here = slot_of(self.elapsed_ms);
+        let slot = self
+            .occupied
+            .first_from(here)
+            .or_else(|| self.occupied.first_from(0))?;
+        let ahead = (slot + SLOTS - here) % SLOTS;
+        Some((slot, self.elapsed_ms + ahead as u64))
     }
 
-    /// Moves every timer of a bucket whose start was reached to where it belongs now, in order.
-    fn spill(&mut self, arena: &mut impl TimerArena, bucket: u16) {
-        let index = usize::from(bucket);
-        let mut id = self.buckets[index].head;
-        self.buckets[index] = Bucket {
-            head: NIL,
-            tail: NIL,
-        };
-        self.occupied[index / SLOTS] &= !(1 << (index % SLOTS));
-        while id != NIL {
-            let next = arena.timer(id).next;
-            let target = self.bucket_of(arena.timer(id).deadline_ms);
-            self.link(arena, id, target);
-            id = next;
-        }
-    }
-
-    fn bucket_of(&self, deadline_ms: u64) -> u16 {
-        if deadline_ms <= self.elapsed_ms {
-            return DUE;
-        }
-        let level = (deadline_ms ^ self.elapsed_ms).ilog2() / DIGIT_BITS;
-        let slot = (deadline_ms >> (level * DIGIT_BITS)) as usize % SLOTS;
-        (level as usize * SLOTS + slot) as u16
-    }
-
-    fn link(&mut self, arena: &mut impl TimerArena, id: u32, bucket: u16) {
-        let index = usize::from(bucket);
-        let tail = self.buckets[index].tail;
-        let node = arena.timer_mut(id);
-        node.bucket = bucket;
-        node.prev = tail;
-        node.next = NIL;
-        self.buckets[index].tail = id;
+    fn append_due(&mut self, arena: &mut impl TimerArena, [first, last]: [u32; 2]) {
+        let tail = std::mem::replace(&mut self.due[1], last);
         if tail == NIL {
-            self.buckets[index].head = id;
+            self.due[0] = first;
         } else {
-            arena.timer_mut(tail).next = id;
+            join(arena, tail, first);
         }
-        if bucket != DUE {
-            self.occupied[index / SLOTS] |= 1 << (index % SLOTS);
+    }
+}
+
+fn slot_of(at_ms: u64) -> usize {
+    (at_ms % HORIZON_MS) as usize
+}
+
+fn join(arena: &mut impl TimerArena, before: u32, after: u32) {
+    arena.timer_mut(before).next = after;
+    arena.timer_mut(after).prev = before;
+}
+
+/// A set of slots: a bit each, a bit for each word of those, and a bit for each word of those.
+struct SlotSet {
+    top: u64,
+    middle: [u64; 64],
+    bottom: Vec<u64>,
+}
+
+const _: () = assert!(SLOTS == 64 * 64 * 64);
+
+impl SlotSet {
+    fn new() -> Self {
+        Self {
+            top: 0,
+            middle: [0; 64],
+            bottom: vec![0; SLOTS / 64],
         }
     }
 
-    fn unlink(&mut self, arena: &mut impl TimerArena, id: u32) {
-        let node = arena.timer_mut(id);
-        let TimerNode {
-            prev, next, bucket, ..
-        } = *node;
-        node.bucket = IDLE;
-        node.prev = NIL;
-        node.next = NIL;
-        let index = usize::from(bucket);
-        if prev == NIL {
-            self.buckets[index].head = next;
-        } else {
-            arena.timer_mut(prev).next = next;
+    fn contains(&self, slot: usize) -> bool {
+        self.bottom[slot / 64] & bit(slot) != 0
+    }
+
+    /// Whether it was not inside.
+    fn insert(&mut self, slot: usize) -> bool {
+        let word = &mut self.bottom[slot / 64];
+        let new = *word & bit(slot) == 0;
+        *word |= bit(slot);
+        self.middle[slot / 64 / 64] |= bit(slot / 64);
+        self.top |= bit(slot / 64 / 64);
+        new
+    }
+
+    fn remove(&mut self, slot: usize) {
+        let (word, group) = (slot / 64, slot / 64 / 64);
+        self.bottom[word] &= !bit(slot);
+        if self.bottom[word] == 0 {
+            self.middle[group] &= !bit(word);
         }
-        if next == NIL {
-            self.buckets[index].tail = prev;
-        } else {
-            arena.timer_mut(next).prev = prev;
-        }
-        if bucket != DUE && self.buckets[index].head == NIL {
-            self.occupied[index / SLOTS] &= !(1 << (index % SLOTS));
+        if self.middle[group] == 0 {
+            self.top &= !bit(group);
         }
     }
+
+    /// The lowest slot inside that is not below `slot`.
+    fn first_from(&self, slot: usize) -> Option<usize> {
+        let (word, group) = (slot / 64, slot / 64 / 64);
+        if let Some(found) = lowest(self.bottom[word] & (u64::MAX << (slot % 64))) {
+            return Some(word * 64 + found);
+        }
+        let word = match lowest(self.middle[group] & above(word)) {
+            Some(found) => group * 64 + found,
+            None => {
+                let group = lowest(self.top & above(group))?;
+                group * 64 + lowest(self.middle[group])?
+            }
+        };
+        Some(word * 64 + lowest(self.bottom[word])?)
+    }
+}
+
+fn bit(place: usize) -> u64 {
+    1 << (place % 64)
+}
+
+/// All bits higher than that of `place`.
+fn above(place: usize) -> u64 {
+    (u64::MAX << (place % 64)) << 1
+}
+
+fn lowest(word: u64) -> Option<usize> {
+    (word != 0).then_some(word.trailing_zeros() as usize)
 }
