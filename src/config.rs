@@ -203,7 +203,7 @@ impl Config {
         let parsed: FileConfig = toml::from_str(&text).map_err(|error| {
             let line = error
                 .span()
-                .map_or(1, |span| text[..span.start].lines().count().max(1));
+                .map_or(1, |span| text[..span.start].matches('\n').count() + 1);
             Problems::one(format!("{shown}, line {line}: {}", error.message()))
         })?;
         let FileMode::Single = parsed.mode;

@@ -17,7 +17,7 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::task::{Context, Poll};
 
 use atomic_waker::AtomicWaker;
-use crossbeam_channel::{TryRecvError, TrySendError};
+use crossbeam_channel::TrySendError;
 
 /// Wakes one core's main loop from anywhere, any number of times at the price
 /// of one wake-up.
@@ -114,10 +114,7 @@ impl<T> Receiver<T> {
     /// The next item, if one waits.
     #[must_use]
     pub fn try_recv(&self) -> Option<T> {
-        match self.queue.try_recv() {
-            Ok(item) => Some(item),
-            Err(TryRecvError::Empty | TryRecvError::Disconnected) => None,
-        }
+        self.queue.try_recv().ok()
     }
 
     /// How many items wait in the lane now.

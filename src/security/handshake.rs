@@ -78,7 +78,7 @@ async fn challenge(socket: &Socket, gate: &Gate) -> io::Result<bool> {
         .write_all(&[if knows { ACCEPTED } else { REFUSED }])
         .await?;
     if !knows {
-        socket.finish().await;
+        socket.finish();
     }
     Ok(knows)
 }

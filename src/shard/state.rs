@@ -422,16 +422,10 @@ impl Shard {
     fn send_to_consensus(&mut self) -> bool {
         if !self.outputs.proposals.is_empty() {
             let proposals = std::mem::take(&mut self.outputs.proposals);
-            match self
-                .setup
-                .to_consensus
-                .try_send(ToConsensus::Proposals(proposals))
-            {
-                Err(ToConsensus::Proposals(back)) => {
-                    self.outputs.proposals = back;
-                    return false;
-                }
-                Ok(()) | Err(_) => {}
+            let message = ToConsensus::Proposals(proposals);
+            if let Err(ToConsensus::Proposals(back)) = self.setup.to_consensus.try_send(message) {
+                self.outputs.proposals = back;
+                return false;
             }
         }
         while let Some(message) = self.to_tell.pop_front() {
