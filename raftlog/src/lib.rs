@@ -1,1 +1,114 @@
-//! The Raft core and its log.
+//! Ticketing's Raft core and its durable log.
+//!
+//! Two halves that know nothing of each other's inside, nor of locks, sockets or executors.
+//!
+//! The **log** ([`Folder`], [`Log`]) keeps entries with opaque payloads in preallocated segments.
+//! It only plans appends; the caller writes and syncs them (or lets [`blocking`] do so), and reads
+//! entries in place from a mapping.
+//!
+//! The **core** ([`raft::Core`]) decides, and touches nothing: `step(input) -> outputs`. It deals
+//! in indexes, terms and counts, never in payloads. Its caller does what the outputs say, in
+//! order, and reports back what is persisted:
+//!
+//! ```
+//! use ticketing_raftlog::raft::{AppendKind, Core, Input, Output, Start};
+//! use ticketing_raftlog::{EntryKind, Folder, OpenOptions, blocking};
+//!
+//! # let dir = tempfile::tempdir()?;
+//! # let options = OpenOptions { segment_bytes: 1 << 20, now_unix_s: 1_700_000_000, ..OpenOptions::default() };
+//! let mut node = Folder::open_single(dir.path(), &options)?;
+//! let mut core = Core::new(Start {
+//!     node_id: node.identity.node_id,
+//!     hard_state: node.hard_state,
+//!     last_index: node.recovery.last_index,
+//!     last_term: node.recovery.last_term,
+//! });
+//!
+//! let mut inputs = vec![Input::Tick { now_ms: 0 }];
+//! let mut commands = vec![&b"first"[..], b"second"];
+//! let mut committed = Vec::new();
+//! let (mut outputs, mut buffer) = (Vec::new(), Vec::new());
+//! while let Some(input) = inputs.pop() {
+//!     core.step(input, &mut outputs);
+//!     for output in outputs.drain(..) {
+//!         match output {
+//!             // Persist before anything that follows from it.
+//!             Output::PersistHardState(hard) => {
+//!                 node.store.write(&hard)?;
+//!                 inputs.push(Input::HardStatePersisted(hard));
+//!             }
+//!             // Here the payloads join in: the core only says how many.
+//!             Output::Append { first, count, term, kind } => {
+//!                 let mut batch = node.log.begin(std::mem::take(&mut buffer));
+//!                 assert_eq!(batch.next_index(), first);
+//!                 for _ in 0..count {
+//!                     let pushed = match kind {
+//!                         AppendKind::Noop => batch.push(EntryKind::Noop, term, &[]),
+//!                         AppendKind::Commands => {
+//!                             batch.push(EntryKind::Command, term, commands.remove(0))
+//!                         }
+//!                     };
+//!                     pushed.expect("two commands fit a batch");
+//!                 }
+//!                 let write = node.log.finish(batch).expect("a new segment has room");
+//!                 let up_to = write.last_index;
+//!                 buffer = blocking::append(&mut node.log, write)?;
+//!                 inputs.push(Input::Persisted { up_to });
+//!             }
+//!             // Apply what is committed, in log order, reading it in place.
+//!             Output::Commit { up_to } => {
+//!                 let location = node.log.locate(up_to).expect("it was written");
+//!                 committed.extend(location.entries().map(|(_, entry)| entry.payload.to_vec()));
+//!             }
+//!             Output::RoleChanged { role, .. } => {
+//!                 if role == ticketing_raftlog::raft::Role::Leader {
+//!                     inputs.push(Input::Propose { count: 2, bytes: 11 });
+//!                 }
+//!             }
+//!             Output::ProposalRefused { .. } => unreachable!("it leads"),
+//!         }
+//!     }
+//! }
+//! assert_eq!(committed, [&b""[..], b"first", b"second"]);
+//! # Ok::<(), Box<dyn std::error::Error>>(())
+//! ```
+//!
+//! `docs/log-format.md` has every byte of the files, and recovery's rules.
+
+pub mod blocking;
+pub mod format;
+pub mod limits;
+pub mod raft;
+
+mod batch;
+mod disk;
+mod error;
+mod folder;
+mod hardstate;
+mod identity;
+mod index;
+mod log;
+mod reader;
+mod recovery;
+mod scan;
+mod segment;
+mod types;
+mod writer;
+
+pub use batch::{
+    BatchBuilder, BatchRef, BatchSummary, Control, EntryKind, Full, RecordRef, Records,
+};
+pub use error::OpenError;
+pub use folder::{Folder, OpenOptions, Opened};
+pub use format::RecordKind;
+pub use hardstate::{HardStateStore, NodeState};
+pub use identity::Identity;
+pub use index::{BatchIndex, Span};
+pub use log::{Location, Log, NeedSegment, PendingWrite};
+pub use reader::{LogReader, LogReport};
+pub use recovery::{RecoveryReport, Trimmed};
+pub use scan::{Kept, Scan, SegmentBytes, Verdict};
+pub use segment::{Segment, SegmentSpec};
+pub use types::{
+    BootId, ClusterId, Durability, HardState, LogIndex, Mode, NodeId, Position, Term, UseNumber,
+};

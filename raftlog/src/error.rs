@@ -1,0 +1,141 @@
+//! Why a data folder cannot be opened, each reason with its remedy.
+
+use std::io;
+use std::path::{Path, PathBuf};
+
+/// Why a data folder cannot be opened.
+#[derive(Debug, thiserror::Error)]
+pub enum OpenError {
+    /// Another process has the folder open.
+    #[error(
+        "{}: in use by another process{}; stop that one first, or give this one a data folder of its own",
+        dir.display(), .holder.map(|pid| format!(" (pid {pid})")).unwrap_or_default()
+    )]
+    Locked {
+        /// The folder.
+        dir: PathBuf,
+        /// The process that wrote itself into the lock file, if readable.
+        holder: Option<u32>,
+    },
+    /// A file was written by a later version.
+    #[error(
+        "{}: format version {found}, but this program knows versions up to {supported}; start the newer program that wrote it, or restore the folder it was upgraded from",
+        file.display()
+    )]
+    NewerFormat {
+        /// The file.
+        file: PathBuf,
+        /// The version it has.
+        found: u32,
+        /// The newest version known here.
+        supported: u32,
+    },
+    /// A file is not what its name says.
+    #[error(
+        "{}: not a Ticketing file (its first bytes are wrong); check that the data folder is the right one, and if it is, replace this node",
+        file.display()
+    )]
+    WrongMagic {
+        /// The file.
+        file: PathBuf,
+    },
+    /// The folder has something in it, but is no data folder.
+    #[error(
+        "{}: not a Ticketing data folder ({why}); name an empty or absent folder for a new node, or restore the missing file's folder as a whole",
+        dir.display()
+    )]
+    Foreign {
+        /// The folder.
+        dir: PathBuf,
+        /// What was found or missed.
+        why: String,
+    },
+    /// The folder belongs to a node of the other mode.
+    #[error(
+        "{}: the folder of a cluster's member, opened as a single node; start it with the member's config file, or name another folder",
+        dir.display()
+    )]
+    WrongMode {
+        /// The folder.
+        dir: PathBuf,
+    },
+    /// Data that had been acknowledged is damaged.
+    #[error(
+        "{}: corrupt at offset {offset}: {why}; this folder can't be trusted any more: keep it for inspection and replace this node",
+        file.display()
+    )]
+    Corrupt {
+        /// The file.
+        file: PathBuf,
+        /// Where in it, in bytes.
+        offset: u64,
+        /// What is wrong there.
+        why: String,
+    },
+    /// The process may not read or write there.
+    #[error(
+        "{}: {source}; give the user that runs this program read and write access to the data folder and all in it, on a file system mounted read-write",
+        path.display()
+    )]
+    NoAccess {
+        /// The file or folder.
+        path: PathBuf,
+        /// The system's answer.
+        source: io::Error,
+    },
+    /// The disk is full.
+    #[error(
+        "{}: {source}; free some space on that file system, at least two segments' worth, and start again",
+        path.display()
+    )]
+    NoSpace {
+        /// The file or folder.
+        path: PathBuf,
+        /// The system's answer.
+        source: io::Error,
+    },
+    /// An option is outside its bounds.
+    #[error("invalid log option: {why}; change the configuration")]
+    BadOption {
+        /// Which, and its bounds.
+        why: String,
+    },
+    /// Anything else the system reported.
+    #[error("{}: cannot {action}: {source}; check the disk and the kernel's log, then start again", path.display())]
+    Io {
+        /// The file or folder.
+        path: PathBuf,
+        /// What was being done.
+        action: &'static str,
+        /// The system's answer.
+        source: io::Error,
+    },
+}
+
+impl OpenError {
+    /// Sorts an I/O error on `path`, which happened while doing `action`.
+    pub(crate) fn io(path: &Path, action: &'static str, source: io::Error) -> Self {
+        let path = path.to_path_buf();
+        match source.kind() {
+            io::ErrorKind::PermissionDenied | io::ErrorKind::ReadOnlyFilesystem => {
+                Self::NoAccess { path, source }
+            }
+            io::ErrorKind::StorageFull | io::ErrorKind::QuotaExceeded => {
+                Self::NoSpace { path, source }
+            }
+            _ => Self::Io {
+                path,
+                action,
+                source,
+            },
+        }
+    }
+
+    pub(crate) fn corrupt(file: &Path, offset: u64, why: impl Into<String>) -> Self {
+        Self::Corrupt {
+            file: file.to_path_buf(),
+            offset,
+            why: why.into(),
+        }
+    }
+}

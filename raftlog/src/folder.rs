@@ -1,0 +1,315 @@
+//! A node's data folder: its lock, its creation, and opening it for writing.
+//!
+//! ```text
+//! DIR/lock      held (flock) by the one process that has the folder open
+//! DIR/identity  whose log this is; written once
+//! DIR/state     term, vote and what else must never be forgotten
+//! DIR/log/      segments, named by use number
+//! DIR/creating  only while the folder is being created
+//! ```
+
+use std::ffi::OsStr;
+use std::fs::{self, File};
+use std::io::{self, Read, Write};
+use std::os::unix::fs::DirBuilderExt;
+use std::path::{Path, PathBuf};
+
+use rustix::fs::{FlockOperation, flock};
+
+use crate::batch::Control;
+use crate::disk;
+use crate::error::OpenError;
+use crate::hardstate::{HardStateStore, NodeState, STATE_FILE};
+use crate::identity::{self, IDENTITY_FILE, Identity};
+use crate::limits::{
+    BLOCK_BYTES, DEFAULT_SEGMENT_BYTES, INDEXES_PER_SECOND, MAX_INDEX, MAX_SEGMENT_BYTES,
+    MIN_SEGMENT_BYTES,
+};
+use crate::log::{Log, room_of};
+use crate::recovery::{self, RecoveryReport};
+use crate::segment::{self, Segment, SegmentSpec};
+use crate::types::{
+    BootId, ClusterId, Durability, HardState, LogIndex, Mode, NodeId, Position, Term, UseNumber,
+};
+use crate::writer::{Planner, Start};
+
+/// The folder of segments inside the data folder.
+pub(crate) const LOG_DIR: &str = "log";
+const LOCK_FILE: &str = "lock";
+const CREATING_FILE: &str = "creating";
+/// What file systems put into their root by themselves.
+const LOST_AND_FOUND: &str = "lost+found";
+/// Mode of the folders: they hold keys that clients chose.
+const DIR_MODE: u32 = 0o700;
+
+/// How to open a folder. What the world knows comes in as values.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct OpenOptions {
+    /// How this run keeps its log.
+    pub durability: Durability,
+    /// The kernel's boot id now.
+    pub boot_id: BootId,
+    /// The wall clock now, in seconds of Unix time; used only when the folder is created.
+    pub now_unix_s: u64,
+    /// Size of new segments: a multiple of 4,096 in `MIN_SEGMENT_BYTES..=MAX_SEGMENT_BYTES`.
+    pub segment_bytes: u32,
+    /// 128 random bits; used only when the folder is created.
+    pub new_cluster_id: ClusterId,
+    /// 128 random bits; used only when the folder is created.
+    pub new_node_id: NodeId,
+}
+
+impl Default for OpenOptions {
+    /// Synced, default segments; everything that the caller must know is zero.
+    fn default() -> Self {
+        Self {
+            durability: Durability::Sync,
+            boot_id: BootId::default(),
+            now_unix_s: 0,
+            segment_bytes: DEFAULT_SEGMENT_BYTES,
+            new_cluster_id: ClusterId::default(),
+            new_node_id: NodeId::default(),
+        }
+    }
+}
+
+/// A data folder that this process has to itself until this is dropped.
+#[derive(Debug)]
+pub struct Folder {
+    dir: PathBuf,
+    // Held for its lock.
+    _lock: File,
+}
+
+/// A folder opened for writing.
+#[derive(Debug)]
+pub struct Opened {
+    /// Keep it for as long as anything else of these is used: it holds the lock.
+    pub folder: Folder,
+    /// Whose log it is.
+    pub identity: Identity,
+    /// Term and vote.
+    pub hard_state: HardState,
+    /// Where term and vote are written.
+    pub store: HardStateStore,
+    /// The log.
+    pub log: Log,
+    /// What was found, and done about it.
+    pub recovery: RecoveryReport,
+}
+
+impl Folder {
+    /// Opens a single node's folder, creating it where there is none, and recovers its log.
+    ///
+    /// # Errors
+    /// Every [`OpenError`]; each names its remedy.
+    pub fn open_single(dir: &Path, options: &OpenOptions) -> Result<Opened, OpenError> {
+        options.check()?;
+        let folder = Self::lock(dir)?;
+        let created = folder.create_unless_there(options)?;
+        let Some(identity) = identity::load(dir)? else {
+            return Err(foreign(dir, "its identity file has just vanished"));
+        };
+        if identity.mode != Mode::Single {
+            return Err(OpenError::WrongMode {
+                dir: dir.to_path_buf(),
+            });
+        }
+        let mut store = HardStateStore::open(dir)?;
+        let (log, mut recovery) =
+            recovery::recover(&dir.join(LOG_DIR), &identity, &mut store, options)?;
+        recovery.created = created;
+        Ok(Opened {
+            folder,
+            identity,
+            hard_state: store.state().hard,
+            store,
+            log,
+            recovery,
+        })
+    }
+
+    /// Where it is.
+    #[must_use]
+    pub fn dir(&self) -> &Path {
+        &self.dir
+    }
+
+    fn lock(dir: &Path) -> Result<Self, OpenError> {
+        make_dir(dir).map_err(|e| OpenError::io(dir, "create the folder", e))?;
+        let path = dir.join(LOCK_FILE);
+        // Not emptied before it is ours: it names its holder.
+        let mut file = File::options()
+            .read(true)
+            .write(true)
+            .create(true)
+            .truncate(false)
+            .open(&path)
+            .map_err(|e| OpenError::io(&path, "open the lock file", e))?;
+        match flock(&file, FlockOperation::NonBlockingLockExclusive) {
+            Ok(()) => {}
+            Err(rustix::io::Errno::WOULDBLOCK) => {
+                let mut text = String::new();
+                // Only for the message; an unreadable holder is left out.
+                let _ = file.read_to_string(&mut text);
+                let holder = text.trim().parse().ok();
+                return Err(OpenError::Locked {
+                    dir: dir.to_path_buf(),
+                    holder,
+                });
+            }
+            Err(error) => return Err(OpenError::io(&path, "lock the folder", error.into())),
+        }
+        file.set_len(0)
+            .and_then(|()| writeln!(file, "{}", std::process::id()))
+            .map_err(|e| OpenError::io(&path, "write the lock file", e))?;
+        Ok(Self {
+            dir: dir.to_path_buf(),
+            _lock: file,
+        })
+    }
+
+    /// Creates what belongs into a new folder; `false` when it is there already.
+    ///
+    /// The marker file tells a creation that was cut short, and served nobody, from a folder that
+    /// has lost its identity.
+    fn create_unless_there(&self, options: &OpenOptions) -> Result<bool, OpenError> {
+        let dir = &self.dir;
+        let io_error = |e| OpenError::io(dir, "create the data folder", e);
+        let marker = dir.join(CREATING_FILE);
+        if marker.try_exists().map_err(io_error)? {
+            self.wipe().map_err(io_error)?;
+        } else if identity::load(dir)?.is_some() {
+            return Ok(false);
+        } else if let Some(name) = self.stranger().map_err(io_error)? {
+            return Err(foreign(
+                dir,
+                &format!("it holds {name:?} but no identity file"),
+            ));
+        }
+        disk::write_synced(&marker, b"").map_err(io_error)?;
+        disk::sync_dir(dir).map_err(io_error)?;
+        let first_index = LogIndex(options.now_unix_s * INDEXES_PER_SECOND).next();
+        let identity = Identity {
+            mode: Mode::Single,
+            cluster_id: options.new_cluster_id,
+            node_id: options.new_node_id,
+            first_index,
+            created_unix_s: options.now_unix_s,
+        };
+        let log_dir = dir.join(LOG_DIR);
+        make_dir(&log_dir).map_err(io_error)?;
+        let spec = SegmentSpec {
+            dir: log_dir,
+            cluster_id: identity.cluster_id,
+            use_number: UseNumber(1),
+            segment_bytes: options.segment_bytes,
+        };
+        begin_log(&spec, first_index, Term(0)).map_err(io_error)?;
+        HardStateStore::create(dir, NodeState::default()).map_err(io_error)?;
+        identity::create(dir, &identity).map_err(io_error)?;
+        disk::sync_dir(dir).map_err(io_error)?;
+        disk::remove_if_present(&marker).map_err(io_error)?;
+        disk::sync_dir(dir).map_err(io_error)?;
+        Ok(true)
+    }
+
+    /// Removes what a creation that was cut short has left.
+    fn wipe(&self) -> io::Result<()> {
+        disk::remove_if_present(&self.dir.join(IDENTITY_FILE))?;
+        disk::remove_if_present(&self.dir.join(STATE_FILE))?;
+        let log_dir = self.dir.join(LOG_DIR);
+        if log_dir.try_exists()? {
+            sweep_unfinished(&log_dir)?;
+            for use_number in segment::list(&log_dir)? {
+                disk::remove_if_present(&log_dir.join(segment::file_name(use_number)))?;
+            }
+        }
+        Ok(())
+    }
+
+    /// The name of something in the folder that a new one does not have.
+    fn stranger(&self) -> io::Result<Option<String>> {
+        for entry in fs::read_dir(&self.dir)? {
+            let name = entry?.file_name();
+            if name != OsStr::new(LOCK_FILE) && name != OsStr::new(LOST_AND_FOUND) {
+                return Ok(Some(name.to_string_lossy().into_owned()));
+            }
+        }
+        Ok(None)
+    }
+}
+
+impl OpenOptions {
+    fn check(&self) -> Result<(), OpenError> {
+        let bytes = self.segment_bytes;
+        if !(MIN_SEGMENT_BYTES..=MAX_SEGMENT_BYTES).contains(&bytes)
+            || !(bytes as usize).is_multiple_of(BLOCK_BYTES)
+        {
+            return Err(OpenError::BadOption {
+                why: format!(
+                    "segments of {bytes} bytes: must be a multiple of {BLOCK_BYTES} between {MIN_SEGMENT_BYTES} and {MAX_SEGMENT_BYTES}"
+                ),
+            });
+        }
+        if self.now_unix_s >= MAX_INDEX / INDEXES_PER_SECOND / 2 {
+            return Err(OpenError::BadOption {
+                why: format!("a clock at {} s: it is centuries ahead", self.now_unix_s),
+            });
+        }
+        Ok(())
+    }
+}
+
+/// Creates a segment whose first batch begins a log at `first_index`, synced.
+pub(crate) fn begin_log(spec: &SegmentSpec, first_index: LogIndex, term: Term) -> io::Result<()> {
+    let segment = Segment::create(spec)?;
+    let index = first_index.previous();
+    let mut planner = Planner::new(Start {
+        cluster_id: spec.cluster_id,
+        active: room_of(&segment),
+        offset: segment.written_bytes(),
+        previous_crc: 0,
+        next_index: first_index,
+        last_term: term,
+        carried: Position::ZERO,
+        ceiling: None,
+    });
+    let batch = planner.begin(Vec::new(), Some(Control::Reset { index, term }));
+    let Ok(planned) = planner.plan(batch, None, false) else {
+        unreachable!("one record fits an empty segment of the smallest size");
+    };
+    use std::os::unix::fs::FileExt;
+    let offset = u64::from(planned.summary.position.offset());
+    segment.file().write_all_at(&planned.bytes, offset)?;
+    segment.file().sync_all()
+}
+
+/// Removes segments whose creation was cut short.
+pub(crate) fn sweep_unfinished(log_dir: &Path) -> io::Result<()> {
+    for entry in fs::read_dir(log_dir)? {
+        let path = entry?.path();
+        if path.extension() == Some(OsStr::new("new")) {
+            disk::remove_if_present(&path)?;
+        }
+    }
+    Ok(())
+}
+
+pub(crate) fn foreign(dir: &Path, why: &str) -> OpenError {
+    OpenError::Foreign {
+        dir: dir.to_path_buf(),
+        why: why.to_owned(),
+    }
+}
+
+fn make_dir(dir: &Path) -> io::Result<()> {
+    match fs::DirBuilder::new().mode(DIR_MODE).create(dir) {
+        Ok(()) => match dir.parent().filter(|parent| !parent.as_os_str().is_empty()) {
+            Some(parent) => disk::sync_dir(parent),
+            None => disk::sync_dir(Path::new(".")),
+        },
+        Err(error) if error.kind() == io::ErrorKind::AlreadyExists => Ok(()),
+        Err(error) => Err(error),
+    }
+}

@@ -1,0 +1,160 @@
+//! The index of batches: which batch holds the entry at a log index. Pure.
+
+use crate::batch::{BatchSummary, Control};
+use crate::types::{LogIndex, Position, Term};
+
+/// One batch's entries, as far as later truncations left them.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Span {
+    /// The first entry's index.
+    pub first: LogIndex,
+    /// The last entry's index.
+    pub last: LogIndex,
+    /// Where the batch starts.
+    pub position: Position,
+}
+
+/// What the log holds, from its batches in the order in which they were written.
+#[derive(Debug, Clone, PartialEq, Eq, Default)]
+pub struct BatchIndex {
+    // Ascending in index and position, without overlap. A sorted vector: appends and truncations
+    // touch its end only, and look-ups are binary searches.
+    spans: Vec<Span>,
+    base: LogIndex,
+    base_term: Term,
+    next: LogIndex,
+    last_term: Term,
+    begun: bool,
+}
+
+impl BatchIndex {
+    /// Takes in the next batch.
+    ///
+    /// # Errors
+    /// When the batch does not follow on what is there; the text says how. Nothing is changed.
+    pub fn apply(&mut self, batch: &BatchSummary) -> Result<(), &'static str> {
+        self.check(batch)?;
+        match batch.control {
+            Some(Control::Reset { index, term }) => {
+                self.spans.clear();
+                self.base = index;
+                self.base_term = term;
+                self.begun = true;
+            }
+            Some(Control::Truncate { from, .. }) => self.truncate(from),
+            Some(Control::Gap { .. }) | None => {}
+        }
+        if batch.entries > 0 {
+            self.spans.push(Span {
+                first: batch.first_index,
+                last: batch.next_index().previous(),
+                position: batch.position,
+            });
+        }
+        self.next = batch.next_index();
+        self.last_term = batch.last_term;
+        Ok(())
+    }
+
+    /// The batch that holds the entry at `index`, or `None` when there is no such entry.
+    #[must_use]
+    pub fn locate(&self, index: LogIndex) -> Option<Span> {
+        let at = self.spans.partition_point(|span| span.last < index);
+        self.spans
+            .get(at)
+            .copied()
+            .filter(|span| span.first <= index)
+    }
+
+    /// The first batch with an entry at `index` or above.
+    #[must_use]
+    pub fn at_or_after(&self, index: LogIndex) -> Option<Span> {
+        let at = self.spans.partition_point(|span| span.last < index);
+        self.spans.get(at).copied()
+    }
+
+    /// All batches with entries, in order.
+    #[must_use]
+    pub fn spans(&self) -> &[Span] {
+        &self.spans
+    }
+
+    /// The index before the first that the log can hold.
+    #[must_use]
+    pub fn base(&self) -> LogIndex {
+        self.base
+    }
+
+    /// The term of the entry at [`BatchIndex::base`].
+    #[must_use]
+    pub fn base_term(&self) -> Term {
+        self.base_term
+    }
+
+    /// The index that the next entry takes.
+    #[must_use]
+    pub fn next_index(&self) -> LogIndex {
+        self.next
+    }
+
+    /// The term of the last entry; of the base when there is none.
+    #[must_use]
+    pub fn last_term(&self) -> Term {
+        self.last_term
+    }
+
+    /// How many entries the log holds; indexes in gaps do not count.
+    #[must_use]
+    pub fn entries(&self) -> u64 {
+        self.spans
+            .iter()
+            .map(|span| span.last.0 - span.first.0 + 1)
+            .sum()
+    }
+
+    fn check(&self, batch: &BatchSummary) -> Result<(), &'static str> {
+        match batch.control {
+            Some(Control::Reset { .. }) => return Ok(()),
+            _ if !self.begun => {
+                return Err(
+                    "the log does not begin with its first batch: an earlier segment is missing",
+                );
+            }
+            Some(Control::Truncate {
+                from,
+                previous_term,
+            }) => {
+                if from <= self.base || from > self.next {
+                    return Err("a truncation lies outside the log");
+                }
+                if previous_term > self.last_term || previous_term < self.base_term {
+                    return Err("a truncation names a term that the log cannot have there");
+                }
+            }
+            Some(Control::Gap { next, last_term }) => {
+                if next <= self.next || last_term != self.last_term {
+                    return Err("a gap does not follow on the entry before");
+                }
+            }
+            None => {
+                if batch.first_index != self.next {
+                    return Err("a batch's first index does not follow on the entry before");
+                }
+                if batch.first_term < self.last_term {
+                    return Err("a batch's first term is below the entry before");
+                }
+            }
+        }
+        Ok(())
+    }
+
+    fn truncate(&mut self, from: LogIndex) {
+        while let Some(span) = self.spans.last_mut() {
+            if span.first < from {
+                span.last = span.last.min(from.previous());
+                return;
+            }
+            self.spans.pop();
+        }
+    }
+}

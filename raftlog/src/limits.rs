@@ -1,0 +1,70 @@
+//! Every bound of the log and the Raft core, with compile-time checks on how they relate.
+
+/// A batch starts on, and is padded to, a multiple of this many bytes.
+pub const BLOCK_BYTES: usize = 4096;
+
+/// Bytes at the start of a segment file that hold its header; batches begin behind them.
+pub const SEGMENT_HEADER_BYTES: usize = BLOCK_BYTES;
+
+/// Size of a segment file unless the options say otherwise.
+pub const DEFAULT_SEGMENT_BYTES: u32 = 64 << 20;
+
+/// Smallest segment the options may ask for.
+pub const MIN_SEGMENT_BYTES: u32 = 64 << 10;
+
+/// Largest segment the options may ask for; offsets are 32 bits wide.
+pub const MAX_SEGMENT_BYTES: u32 = 1 << 30;
+
+/// Most bytes one batch takes on disk: header, records, trailer and padding.
+///
+/// In a segment too small for that, the room behind its header is the bound.
+pub const MAX_BATCH_BYTES: usize = 1 << 20;
+
+/// Most records in one batch.
+pub const MAX_RECORDS_PER_BATCH: u32 = 16 << 10;
+
+/// Longest payload of one entry.
+pub const MAX_PAYLOAD_BYTES: usize = 16 << 10;
+
+/// Most segments one log may have on disk; more is refused at start.
+pub const MAX_SEGMENTS: usize = 16 << 10;
+
+/// Indexes that a single node skips after any trim, so that a token which may have been in the
+/// lost bytes is never issued again.
+pub const GAP_INDEXES: u64 = 1 << 20;
+
+/// A new log's first index is the Unix time in seconds times this.
+pub const INDEXES_PER_SECOND: u64 = 1 << 20;
+
+/// By how much the ceiling of a log kept in memory is raised.
+pub const CEILING_STEP: u64 = 1 << 28;
+
+/// The ceiling is raised before the log comes this close to it.
+pub const CEILING_MARGIN: u64 = 1 << 27;
+
+/// Largest index a log may reach: tokens are exact in a double-precision number.
+pub const MAX_INDEX: u64 = 1 << 53;
+
+/// Most entries that a leader holds uncommitted; proposals beyond are refused.
+pub const MAX_UNCOMMITTED_ENTRIES: u64 = 1 << 20;
+
+/// Most payload bytes that a leader holds uncommitted; proposals beyond are refused.
+pub const MAX_UNCOMMITTED_BYTES: u64 = 256 << 20;
+
+const _: () = {
+    assert!(SEGMENT_HEADER_BYTES.is_multiple_of(BLOCK_BYTES));
+    assert!(MAX_BATCH_BYTES.is_multiple_of(BLOCK_BYTES));
+    assert!((MIN_SEGMENT_BYTES as usize).is_multiple_of(BLOCK_BYTES));
+    assert!((DEFAULT_SEGMENT_BYTES as usize).is_multiple_of(BLOCK_BYTES));
+    assert!(
+        MIN_SEGMENT_BYTES <= DEFAULT_SEGMENT_BYTES && DEFAULT_SEGMENT_BYTES <= MAX_SEGMENT_BYTES
+    );
+    // The longest payload fits a batch even in the smallest segment: header block, then payload
+    // with room to spare for the batch's header, a control record, a record header and the trailer.
+    assert!(SEGMENT_HEADER_BYTES + MAX_PAYLOAD_BYTES + BLOCK_BYTES <= MIN_SEGMENT_BYTES as usize);
+    assert!(MAX_PAYLOAD_BYTES + BLOCK_BYTES <= MAX_BATCH_BYTES);
+    // A trimmed memory log can take its gap before the ceiling is raised again.
+    assert!(GAP_INDEXES < CEILING_MARGIN && CEILING_MARGIN < CEILING_STEP);
+    assert!(MAX_RECORDS_PER_BATCH as u64 <= MAX_UNCOMMITTED_ENTRIES);
+    assert!(MAX_RECORDS_PER_BATCH as u64 <= CEILING_MARGIN);
+};
