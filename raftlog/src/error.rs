@@ -3,6 +3,8 @@
 use std::io;
 use std::path::{Path, PathBuf};
 
+use crate::format::{BlockFault, FORMAT_VERSION};
+
 /// Why a data folder cannot be opened.
 #[derive(Debug, thiserror::Error)]
 pub enum OpenError {
@@ -136,6 +138,24 @@ impl OpenError {
             file: file.to_path_buf(),
             offset,
             why: why.into(),
+        }
+    }
+
+    /// Says which file a header block's fault is in.
+    pub(crate) fn block(file: &Path, fault: BlockFault) -> Self {
+        let file = file.to_path_buf();
+        match fault {
+            BlockFault::WrongMagic => Self::WrongMagic { file },
+            BlockFault::Damaged => Self::Corrupt {
+                file,
+                offset: 0,
+                why: "its first block's checksum is wrong".into(),
+            },
+            BlockFault::Newer(found) => Self::NewerFormat {
+                file,
+                found,
+                supported: FORMAT_VERSION,
+            },
         }
     }
 }

@@ -189,7 +189,8 @@ impl Folder {
         }
         disk::write_synced(&marker, b"").map_err(io_error)?;
         disk::sync_dir(dir).map_err(io_error)?;
-        let first_index = LogIndex(options.now_unix_s * INDEXES_PER_SECOND).next();
+        // Never 0, which is no token.
+        let first_index = LogIndex((options.now_unix_s * INDEXES_PER_SECOND).max(1));
         let identity = Identity {
             mode: Mode::Single,
             cluster_id: options.new_cluster_id,
