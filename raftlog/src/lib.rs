@@ -93,6 +93,8 @@ mod reader;
 mod recovery;
 mod scan;
 mod segment;
+#[cfg(test)]
+mod tests;
 mod types;
 mod writer;
 
