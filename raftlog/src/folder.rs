@@ -11,7 +11,7 @@
 use std::ffi::OsStr;
 use std::fs::{self, File};
 use std::io::{self, Read, Write};
-use std::os::unix::fs::DirBuilderExt;
+use std::os::unix::fs::{DirBuilderExt, FileExt, OpenOptionsExt};
 use std::path::{Path, PathBuf};
 
 use rustix::fs::{FlockOperation, flock};
@@ -144,6 +144,7 @@ impl Folder {
             .write(true)
             .create(true)
             .truncate(false)
+            .mode(disk::FILE_MODE)
             .open(&path)
             .map_err(|e| OpenError::io(&path, "open the lock file", e))?;
         match flock(&file, FlockOperation::NonBlockingLockExclusive) {
@@ -280,7 +281,6 @@ pub(crate) fn begin_log(spec: &SegmentSpec, first_index: LogIndex, term: Term) -
     let Ok(planned) = planner.plan(batch, None, false) else {
         unreachable!("one record fits an empty segment of the smallest size");
     };
-    use std::os::unix::fs::FileExt;
     let offset = u64::from(planned.summary.position.offset());
     segment.file().write_all_at(&planned.bytes, offset)?;
     segment.file().sync_all()

@@ -1,6 +1,7 @@
 //! Tests of the pure parts, on logs that are bytes in memory.
 
 mod batches;
+mod document;
 mod memlog;
 mod powercut;
 mod recovery;
