@@ -159,3 +159,48 @@ impl OpenError {
         }
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_systems_answers_are_sorted_by_their_remedy() {
+        let sorted = |kind| OpenError::io(Path::new("/d/log"), "write", io::Error::from(kind));
+        for kind in [
+            io::ErrorKind::PermissionDenied,
+            io::ErrorKind::ReadOnlyFilesystem,
+        ] {
+            assert!(matches!(sorted(kind), OpenError::NoAccess { .. }));
+        }
+        for kind in [io::ErrorKind::StorageFull, io::ErrorKind::QuotaExceeded] {
+            let error = sorted(kind);
+            assert!(matches!(error, OpenError::NoSpace { .. }));
+            assert!(error.to_string().contains("free some space"));
+        }
+        let error = sorted(io::ErrorKind::TimedOut);
+        assert!(matches!(error, OpenError::Io { .. }));
+        assert!(error.to_string().starts_with("/d/log: cannot write"));
+    }
+
+    #[test]
+    fn every_message_is_one_line() {
+        let file = PathBuf::from("/d/log/00000001.seg");
+        let messages = [
+            OpenError::corrupt(&file, 4096, "damage").to_string(),
+            OpenError::block(&file, BlockFault::Newer(9)).to_string(),
+            OpenError::block(&file, BlockFault::WrongMagic).to_string(),
+            OpenError::Locked {
+                dir: file.clone(),
+                holder: None,
+            }
+            .to_string(),
+        ];
+        for message in messages {
+            assert!(
+                !message.contains('\n') && message.contains("00000001.seg"),
+                "{message}"
+            );
+        }
+    }
+}

@@ -212,3 +212,21 @@ proptest! {
         }
     }
 }
+
+#[test]
+fn a_buffer_goes_round_without_a_new_allocation() {
+    let mut log = MemLog::new();
+    let mut buffer = Vec::with_capacity(3 * BLOCK_BYTES);
+    let room = buffer.as_ptr();
+    for _ in 0..4 {
+        let mut batch = log.planner.begin(buffer, None);
+        for _ in 0..100 {
+            batch
+                .push(EntryKind::Command, Term(1), b"grant seat-14")
+                .expect("room");
+        }
+        let planned = log.planner.plan(batch, None, false).expect("room");
+        buffer = planned.bytes;
+        assert_eq!(buffer.as_ptr(), room);
+    }
+}
