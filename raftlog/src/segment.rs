@@ -45,6 +45,10 @@ pub struct Segment {
     written: AtomicU32,
 }
 
+// Shards on other cores read records out of shared segments.
+const fn is_send_and_sync<T: Send + Sync>() {}
+const _: () = is_send_and_sync::<Segment>();
+
 /// Zeroes written at a time when a segment is filled.
 const FILL_BYTES: usize = 1 << 20;
 
