@@ -95,25 +95,16 @@ impl HardStateStore {
     }
 
     pub(crate) fn update(&mut self, change: impl FnOnce(&mut NodeState)) -> io::Result<()> {
-        let Newest {
-            mut state,
-            sequence,
-            slot,
-        } = self.newest;
-        change(&mut state);
-        let sequence = sequence + 1;
-        let block = encode(&state, sequence);
-        // The slot that counts goes last: it is whole until the other one is.
-        for slot in [1 - slot, slot] {
+        let mut next = self.newest;
+        change(&mut next.state);
+        next.sequence += 1;
+        let block = encode(&next.state, next.sequence);
+        for slot in write_order(&self.newest) {
             self.file
                 .write_all_at(&block, (slot * BLOCK_BYTES) as u64)?;
             rustix::fs::fdatasync(&self.file)?;
         }
-        self.newest = Newest {
-            state,
-            sequence,
-            slot,
-        };
+        self.newest = next;
         Ok(())
     }
 
@@ -183,6 +174,12 @@ pub(crate) fn judge(bytes: &[u8], path: &Path) -> Result<Newest, OpenError> {
     })
 }
 
+/// The order in which a change goes to the slots: the one that counts stays whole until the other
+/// one is.
+fn write_order(newest: &Newest) -> [usize; 2] {
+    [1 - newest.slot, newest.slot]
+}
+
 fn encode(state: &NodeState, sequence: u64) -> Vec<u8> {
     seal_block(&StateLayout {
         magic: STATE_MAGIC,
@@ -249,4 +246,72 @@ fn missing_or(path: &Path, error: io::Error) -> OpenError {
         return OpenError::corrupt(path, 0, "the file is missing beside the identity file");
     }
     OpenError::io(path, "open the state", error)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn in_term(term: u64) -> NodeState {
+        let hard = HardState {
+            term: Term(term),
+            voted_for: Some(NodeId([1; 16])),
+        };
+        NodeState {
+            hard,
+            starts: term,
+            ..NodeState::default()
+        }
+    }
+
+    fn judged(bytes: &[u8]) -> Newest {
+        judge(bytes, Path::new("state")).expect("one slot is whole")
+    }
+
+    #[test]
+    fn a_write_cut_short_at_any_byte_leaves_the_old_state_or_the_new() {
+        // Also when a slot was damaged before.
+        for damaged in [None, Some(0), Some(1)] {
+            let mut bytes = [encode(&in_term(1), 4), encode(&in_term(1), 4)].concat();
+            if let Some(slot) = damaged {
+                bytes[slot * BLOCK_BYTES + 30] ^= 1;
+            }
+            let newest = judged(&bytes);
+            let block = encode(&in_term(2), newest.sequence + 1);
+            for (done, slot) in write_order(&newest).into_iter().enumerate() {
+                let at = slot * BLOCK_BYTES;
+                for written in 0..128 {
+                    let mut cut = bytes.clone();
+                    cut[at..at + written].copy_from_slice(&block[..written]);
+                    let state = judged(&cut).state;
+                    assert!(state == in_term(2) || (done == 0 && state == in_term(1)));
+                }
+                bytes[at..at + BLOCK_BYTES].copy_from_slice(&block);
+                assert_eq!(judged(&bytes).state, in_term(2), "the later state counts");
+            }
+        }
+    }
+
+    #[test]
+    fn every_field_comes_back() {
+        let state = NodeState {
+            hard: HardState {
+                term: Term(7),
+                voted_for: None,
+            },
+            boot_id: BootId([9; 16]),
+            durability: Durability::Memory,
+            clean_stop: true,
+            ceiling: LogIndex(11),
+            next_index_floor: LogIndex(12),
+            starts: 13,
+        };
+        let bytes = [encode(&state, 1), vec![0; BLOCK_BYTES]].concat();
+        assert_eq!(judged(&bytes).state, state);
+        assert_eq!(
+            judged(&bytes[..BLOCK_BYTES]).state,
+            state,
+            "a file cut to one slot"
+        );
+    }
 }

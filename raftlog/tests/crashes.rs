@@ -251,6 +251,25 @@ fn a_log_in_memory_is_lost_with_its_machine_and_no_token_comes_twice() {
 }
 
 #[test]
+fn a_lost_log_begins_higher_again_when_its_start_is_cut_short() {
+    let dir = tempfile::tempdir().expect("a folder");
+    let opened = open_memory(dir.path(), BOOT_A);
+    let ceiling = opened.recovery.ceiling.expect("there is one");
+    drop(opened);
+    // The last use number there is: no new segment can be created.
+    let last = dir.path().join("log/ffffffff.seg");
+    fs::write(&last, "").expect("written");
+    let refused = Folder::open_single(dir.path(), &options(BOOT_B, Durability::Memory));
+    assert!(refusal(refused).to_string().contains("used up"));
+    fs::remove_file(&last).expect("removed");
+    let opened = open_memory(dir.path(), BOOT_B);
+    assert_eq!(
+        opened.recovery.lost_memory_log,
+        Some(ceiling.plus(CEILING_STEP))
+    );
+}
+
+#[test]
 fn a_clean_stop_keeps_a_log_in_memory_until_the_next_run_begins() {
     let dir = tempfile::tempdir().expect("a folder");
     let mut opened = open_memory(dir.path(), BOOT_A);

@@ -176,3 +176,81 @@ fn a_batch_fills_up_to_its_records_and_not_beyond() {
     assert_eq!(batch.push(EntryKind::Noop, Term(1), &[]), Err(Full));
     assert_eq!(batch.entries(), MAX_RECORDS_PER_BATCH);
 }
+
+/// A batch of three commands behind a gap, with bytes changed and the checksum made right again.
+fn forged(change: impl FnOnce(&mut [u8])) -> (Vec<u8>, Position) {
+    let mut log = MemLog::new();
+    let gap = Control::Gap {
+        next: BASE.plus(9),
+        last_term: Term(0),
+    };
+    let mut batch = log.planner.begin(Vec::new(), Some(gap));
+    for _ in 0..3 {
+        batch
+            .push(EntryKind::Command, Term(5), b"8 bytes.")
+            .expect("room");
+    }
+    let summary = log.write(batch, false);
+    let mut bytes = log.bytes_of(&summary);
+    change(&mut bytes);
+    let crc = batch_crc(crc_seed(CLUSTER, UseNumber(1)), &bytes);
+    bytes[8..12].copy_from_slice(&crc.to_le_bytes());
+    (bytes, summary.position)
+}
+
+#[test]
+fn each_rule_about_a_batchs_content_is_enforced() {
+    // Offsets in the batch: the gap's record at 64, the commands' at 88, 120 and 152.
+    type Forgery = (&'static str, fn(&mut [u8]));
+    let forgeries: [Forgery; 13] = [
+        ("a lower term", |b| b[120 + 8] = 4),
+        ("a term below the batch before", |b| b[64 + 8] = 1),
+        ("an index twice", |b| b[120 + 16] -= 1),
+        ("a gap to elsewhere", |b| b[64 + 16] += 1),
+        ("an unknown kind", |b| b[120 + 4] = 3),
+        ("a control record among entries", |b| b[120 + 4] = 18),
+        ("a payload beyond the records", |b| b[152] = 200),
+        ("a record too many", |b| b[44] += 1),
+        ("an entry too few", |b| b[48] -= 1),
+        ("an unknown flag", |b| b[52] = 4),
+        ("a mark with records", |b| b[52] = 1),
+        ("reserved bytes in use", |b| b[56] = 1),
+        ("an index beyond every bound", |b| b[32 + 6] = 0xff),
+    ];
+    let (whole, position) = forged(|_| {});
+    assert!(
+        valid(&whole, position)
+            .expect("valid")
+            .summarize(Term(0))
+            .is_ok()
+    );
+    for (what, change) in forgeries {
+        let (bytes, position) = forged(change);
+        let batch = valid(&bytes, position).expect(what);
+        // The term that the log had before is 0; the second forgery claims a 1.
+        let summary = batch.summarize(Term(0));
+        let mut index = crate::BatchIndex::default();
+        let reset = Control::Reset {
+            index: BASE,
+            term: Term(0),
+        };
+        let first = MemLog::new().batches[0];
+        assert_eq!(first.control, Some(reset));
+        index.apply(&first).expect("it begins the log");
+        assert!(
+            summary.and_then(|summary| index.apply(&summary)).is_err(),
+            "{what} passed"
+        );
+    }
+}
+
+#[test]
+fn a_batch_cannot_vouch_for_what_is_behind_it() {
+    let (bytes, position) = forged(|b| b[24..32].copy_from_slice(&u64::MAX.to_le_bytes()));
+    assert!(valid(&bytes, position).is_none());
+    let (bytes, position) = forged(|b| {
+        let own: [u8; 8] = b[16..24].try_into().expect("8 bytes");
+        b[24..32].copy_from_slice(&own);
+    });
+    assert!(valid(&bytes, position).is_some());
+}

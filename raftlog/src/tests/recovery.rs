@@ -344,6 +344,19 @@ fn a_log_must_begin_with_a_reset() {
     }
 }
 
+#[test]
+fn two_damaged_batches_are_more_than_one_cut_off_write() {
+    let mut log = three(true);
+    let size = 2 * BLOCK_BYTES;
+    let batches = [log.batches[3], log.append_bytes(size)];
+    let mut disks = log.disks.clone();
+    for batch in batches {
+        let end = batch.end().offset() as usize;
+        disks[0].bytes[end - BLOCK_BYTES..end].fill(0);
+    }
+    assert!(is_corrupt(judge(&disks, true).verdict));
+}
+
 proptest! {
     #![proptest_config(ProptestConfig::with_cases(96))]
 

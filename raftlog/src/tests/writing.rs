@@ -190,6 +190,7 @@ proptest! {
         let index = scan.index();
         prop_assert_eq!((index.base().0, index.next_index().0), (base, next));
         prop_assert_eq!(index.entries(), model.len() as u64);
+        prop_assert_eq!(index.base_term().0, base_term);
         let last_term = model.last_key_value().map_or(base_term, |(_, entry)| entry.0);
         prop_assert_eq!(index.last_term().0, last_term);
         let starts: BTreeMap<Position, usize> =
