@@ -3,6 +3,8 @@
 use std::io;
 use std::path::{Path, PathBuf};
 
+use crate::format::{BlockFault, FORMAT_VERSION};
+
 /// Why a data folder cannot be opened.
 #[derive(Debug, thiserror::Error)]
 pub enum OpenError {
@@ -136,6 +138,69 @@ impl OpenError {
             file: file.to_path_buf(),
             offset,
             why: why.into(),
+        }
+    }
+
+    /// Says which file a header block's fault is in.
+    pub(crate) fn block(file: &Path, fault: BlockFault) -> Self {
+        let file = file.to_path_buf();
+        match fault {
+            BlockFault::WrongMagic => Self::WrongMagic { file },
+            BlockFault::Damaged => Self::Corrupt {
+                file,
+                offset: 0,
+                why: "its first block's checksum is wrong".into(),
+            },
+            BlockFault::Newer(found) => Self::NewerFormat {
+                file,
+                found,
+                supported: FORMAT_VERSION,
+            },
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_systems_answers_are_sorted_by_their_remedy() {
+        let sorted = |kind| OpenError::io(Path::new("/d/log"), "write", io::Error::from(kind));
+        for kind in [
+            io::ErrorKind::PermissionDenied,
+            io::ErrorKind::ReadOnlyFilesystem,
+        ] {
+            assert!(matches!(sorted(kind), OpenError::NoAccess { .. }));
+        }
+        for kind in [io::ErrorKind::StorageFull, io::ErrorKind::QuotaExceeded] {
+            let error = sorted(kind);
+            assert!(matches!(error, OpenError::NoSpace { .. }));
+            assert!(error.to_string().contains("free some space"));
+        }
+        let error = sorted(io::ErrorKind::TimedOut);
+        assert!(matches!(error, OpenError::Io { .. }));
+        assert!(error.to_string().starts_with("/d/log: cannot write"));
+    }
+
+    #[test]
+    fn every_message_is_one_line() {
+        let file = PathBuf::from("/d/log/00000001.seg");
+        let messages = [
+            OpenError::corrupt(&file, 4096, "damage").to_string(),
+            OpenError::block(&file, BlockFault::Newer(9)).to_string(),
+            OpenError::block(&file, BlockFault::WrongMagic).to_string(),
+            OpenError::Locked {
+                dir: file.clone(),
+                holder: None,
+            }
+            .to_string(),
+        ];
+        for message in messages {
+            assert!(
+                !message.contains('\n') && message.contains("00000001.seg"),
+                "{message}"
+            );
         }
     }
 }

@@ -11,7 +11,7 @@
 use std::ffi::OsStr;
 use std::fs::{self, File};
 use std::io::{self, Read, Write};
-use std::os::unix::fs::DirBuilderExt;
+use std::os::unix::fs::{DirBuilderExt, FileExt, OpenOptionsExt};
 use std::path::{Path, PathBuf};
 
 use rustix::fs::{FlockOperation, flock};
@@ -144,6 +144,7 @@ impl Folder {
             .write(true)
             .create(true)
             .truncate(false)
+            .mode(disk::FILE_MODE)
             .open(&path)
             .map_err(|e| OpenError::io(&path, "open the lock file", e))?;
         match flock(&file, FlockOperation::NonBlockingLockExclusive) {
@@ -189,7 +190,8 @@ impl Folder {
         }
         disk::write_synced(&marker, b"").map_err(io_error)?;
         disk::sync_dir(dir).map_err(io_error)?;
-        let first_index = LogIndex(options.now_unix_s * INDEXES_PER_SECOND).next();
+        // Never 0, which is no token.
+        let first_index = LogIndex((options.now_unix_s * INDEXES_PER_SECOND).max(1));
         let identity = Identity {
             mode: Mode::Single,
             cluster_id: options.new_cluster_id,
@@ -279,7 +281,6 @@ pub(crate) fn begin_log(spec: &SegmentSpec, first_index: LogIndex, term: Term) -
     let Ok(planned) = planner.plan(batch, None, false) else {
         unreachable!("one record fits an empty segment of the smallest size");
     };
-    use std::os::unix::fs::FileExt;
     let offset = u64::from(planned.summary.position.offset());
     segment.file().write_all_at(&planned.bytes, offset)?;
     segment.file().sync_all()

@@ -48,7 +48,7 @@ pub struct SegmentHeader {
     pub magic: [u8; 8],
     /// [`FORMAT_VERSION`].
     pub version: u32,
-    /// CRC32C over this header with this field zero.
+    /// See [`seal_block`].
     pub crc: u32,
     /// The log's cluster.
     pub cluster_id: [u8; 16],
@@ -151,7 +151,7 @@ pub struct IdentityLayout {
     pub magic: [u8; 8],
     /// [`FORMAT_VERSION`].
     pub version: u32,
-    /// CRC32C over this structure with this field zero.
+    /// See [`seal_block`].
     pub crc: u32,
     /// The cluster.
     pub cluster_id: [u8; 16],
@@ -175,7 +175,7 @@ pub struct StateLayout {
     pub magic: [u8; 8],
     /// [`FORMAT_VERSION`].
     pub version: u32,
-    /// CRC32C over this structure with this field zero.
+    /// See [`seal_block`].
     pub crc: u32,
     /// Grows with every write; the valid slot with the larger one counts.
     pub sequence: u64,
@@ -236,24 +236,55 @@ pub const fn padded_record_bytes(payload_bytes: usize) -> usize {
     RECORD_HEADER_BYTES + payload_bytes.next_multiple_of(RECORD_ALIGN)
 }
 
-/// The CRC32C of a fixed structure whose own `crc` field lies at bytes 12 to 16.
-///
-/// # Panics
-/// When `bytes` is shorter than that.
-#[must_use]
-pub fn fixed_crc(bytes: &[u8]) -> u32 {
-    let crc = crc32c::crc32c(&bytes[..12]);
-    let crc = crc32c::crc32c_append(crc, &[0; 4]);
-    crc32c::crc32c_append(crc, &bytes[16..])
+/// Why a header block cannot be used.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum BlockFault {
+    /// It does not begin with the magic, or is shorter than a block.
+    WrongMagic,
+    /// Its checksum is wrong.
+    Damaged,
+    /// It is whole, and of this later version.
+    Newer(u32),
 }
 
-/// A structure of some size at the start of a block, in a buffer of exactly one block.
+/// A block that begins with a structure and is zero behind it, with its checksum filled in.
+///
+/// In every such block, of every version, bytes 0 to 8 are the magic, 8 to 12 the version, and 12
+/// to 16 the CRC32C of the whole block with these four bytes zero; so damage is told from a later
+/// version without knowing that version's layout.
 #[must_use]
-pub fn block_with<T: Pod>(layout: &T) -> Vec<u8> {
+pub fn seal_block<T: Pod>(layout: &T) -> Vec<u8> {
     let bytes = bytemuck::bytes_of(layout);
     let mut block = vec![0; BLOCK_BYTES];
     block[..bytes.len()].copy_from_slice(bytes);
+    let crc = block_crc(&block);
+    block[12..16].copy_from_slice(&crc.to_le_bytes());
     block
+}
+
+/// Checks the block at the start of `bytes` and reads the structure in it.
+///
+/// # Errors
+/// The [`BlockFault`].
+pub fn open_block<T: Pod>(bytes: &[u8], magic: [u8; 8]) -> Result<T, BlockFault> {
+    let block = bytes.get(..BLOCK_BYTES).ok_or(BlockFault::WrongMagic)?;
+    if block[..8] != magic {
+        return Err(BlockFault::WrongMagic);
+    }
+    if read::<u32>(&block[12..]) != Some(block_crc(block)) {
+        return Err(BlockFault::Damaged);
+    }
+    let version: u32 = read(&block[8..]).ok_or(BlockFault::WrongMagic)?;
+    if version > FORMAT_VERSION {
+        return Err(BlockFault::Newer(version));
+    }
+    read(block).ok_or(BlockFault::WrongMagic)
+}
+
+fn block_crc(block: &[u8]) -> u32 {
+    let crc = crc32c::crc32c(&block[..12]);
+    let crc = crc32c::crc32c_append(crc, &[0; 4]);
+    crc32c::crc32c_append(crc, &block[16..])
 }
 
 /// Reads a structure from the start of `bytes`, whatever their alignment; `None` when too short.

@@ -1,7 +1,8 @@
 //! The state file: what a node must never forget, in two checksummed slots.
 //!
 //! A write goes to the one slot, is synced, then goes to the other and is synced again: whichever
-//! slot a crash or a bad block takes, the other one holds everything that was acknowledged.
+//! slot a crash or a bad block takes, the other one holds everything that was acknowledged. (With
+//! one slot written per change, the loss of the newer one would silently bring an old vote back.)
 
 use std::fs::{File, OpenOptions};
 use std::io;
@@ -10,7 +11,7 @@ use std::path::Path;
 
 use crate::disk;
 use crate::error::OpenError;
-use crate::format::{FORMAT_VERSION, STATE_MAGIC, StateLayout, block_with, fixed_crc, read};
+use crate::format::{BlockFault, FORMAT_VERSION, STATE_MAGIC, StateLayout, open_block, seal_block};
 use crate::limits::BLOCK_BYTES;
 use crate::types::{BootId, Durability, HardState, LogIndex, NodeId, Term};
 
@@ -40,8 +41,7 @@ pub struct NodeState {
 #[derive(Debug)]
 pub struct HardStateStore {
     file: File,
-    state: NodeState,
-    sequence: u64,
+    newest: Newest,
 }
 
 impl HardStateStore {
@@ -53,7 +53,7 @@ impl HardStateStore {
     /// # Panics
     /// When the term goes back, or a vote in the same term changes: the caller is wrong.
     pub fn write(&mut self, hard: &HardState) -> io::Result<()> {
-        let old = self.state.hard;
+        let old = self.newest.state.hard;
         assert!(
             hard.term >= old.term,
             "term {} behind {}",
@@ -76,7 +76,7 @@ impl HardStateStore {
     /// # Panics
     /// When the ceiling does not rise.
     pub fn raise_ceiling(&mut self, ceiling: LogIndex) -> io::Result<()> {
-        assert!(ceiling > self.state.ceiling, "a ceiling only rises");
+        assert!(ceiling > self.newest.state.ceiling, "a ceiling only rises");
         self.update(|state| state.ceiling = ceiling)
     }
 
@@ -91,21 +91,20 @@ impl HardStateStore {
     /// What the file holds.
     #[must_use]
     pub fn state(&self) -> &NodeState {
-        &self.state
+        &self.newest.state
     }
 
     pub(crate) fn update(&mut self, change: impl FnOnce(&mut NodeState)) -> io::Result<()> {
-        let mut state = self.state;
-        change(&mut state);
-        let sequence = self.sequence + 1;
-        let block = encode(&state, sequence);
-        for slot in slot_order(sequence) {
+        let mut next = self.newest;
+        change(&mut next.state);
+        next.sequence += 1;
+        let block = encode(&next.state, next.sequence);
+        for slot in write_order(&self.newest) {
             self.file
                 .write_all_at(&block, (slot * BLOCK_BYTES) as u64)?;
             rustix::fs::fdatasync(&self.file)?;
         }
-        self.state = state;
-        self.sequence = sequence;
+        self.newest = next;
         Ok(())
     }
 
@@ -121,12 +120,8 @@ impl HardStateStore {
             .write(true)
             .open(&path)
             .map_err(|e| missing_or(&path, e))?;
-        let (state, sequence) = judge(&read_whole(&file, &path)?, &path)?;
-        Ok(Self {
-            file,
-            state,
-            sequence,
-        })
+        let newest = judge(&read_whole(&file, &path)?, &path)?;
+        Ok(Self { file, newest })
     }
 }
 
@@ -134,58 +129,59 @@ impl HardStateStore {
 pub(crate) fn read_only(dir: &Path) -> Result<NodeState, OpenError> {
     let path = dir.join(STATE_FILE);
     let file = File::open(&path).map_err(|e| missing_or(&path, e))?;
-    Ok(judge(&read_whole(&file, &path)?, &path)?.0)
+    Ok(judge(&read_whole(&file, &path)?, &path)?.state)
+}
+
+/// The slot that counts.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) struct Newest {
+    pub state: NodeState,
+    sequence: u64,
+    slot: usize,
 }
 
 /// Which slot holds the state that counts, from the file's bytes. Pure.
 ///
 /// # Errors
 /// When neither slot is valid, or one was written by a later version.
-pub(crate) fn judge(bytes: &[u8], path: &Path) -> Result<(NodeState, u64), OpenError> {
-    let mut best: Option<(NodeState, u64)> = None;
-    let mut saw_magic = false;
-    for slot in bytes.chunks(BLOCK_BYTES).take(2) {
-        let Some(layout) = read::<StateLayout>(slot).filter(|l| l.magic == STATE_MAGIC) else {
-            continue;
+pub(crate) fn judge(bytes: &[u8], path: &Path) -> Result<Newest, OpenError> {
+    let mut newest: Option<Newest> = None;
+    let mut worst = BlockFault::WrongMagic;
+    for (slot, block) in bytes.chunks(BLOCK_BYTES).take(2).enumerate() {
+        let layout = match open_block::<StateLayout>(block, STATE_MAGIC) {
+            Ok(layout) => layout,
+            Err(fault @ BlockFault::Newer(_)) => return Err(OpenError::block(path, fault)),
+            Err(BlockFault::Damaged) => {
+                worst = BlockFault::Damaged;
+                continue;
+            }
+            Err(BlockFault::WrongMagic) => continue,
         };
-        saw_magic = true;
-        if layout.crc != fixed_crc(bytemuck::bytes_of(&layout)) {
-            continue;
-        }
-        // Checked behind the checksum: a damaged version number is damage, not a newer format.
-        if layout.version > FORMAT_VERSION {
-            return Err(OpenError::NewerFormat {
-                file: path.to_path_buf(),
-                found: layout.version,
-                supported: FORMAT_VERSION,
+        let sequence = layout.sequence;
+        if let Some(state) = decode(&layout)
+            && newest.is_none_or(|newest| sequence > newest.sequence)
+        {
+            newest = Some(Newest {
+                state,
+                sequence,
+                slot,
             });
         }
-        if best.is_none_or(|(_, sequence)| layout.sequence > sequence) {
-            best = decode(&layout)
-                .map(|state| (state, layout.sequence))
-                .or(best);
-        }
     }
-    match best {
-        Some(best) => Ok(best),
-        None if saw_magic => Err(OpenError::corrupt(path, 0, "both slots are damaged")),
-        None => Err(OpenError::WrongMagic {
-            file: path.to_path_buf(),
-        }),
-    }
+    newest.ok_or_else(|| match worst {
+        BlockFault::Damaged => OpenError::corrupt(path, 0, "neither of its two slots is whole"),
+        fault => OpenError::block(path, fault),
+    })
 }
 
-/// The slots in the order in which a write with that sequence number fills them.
-fn slot_order(sequence: u64) -> [usize; 2] {
-    if sequence.is_multiple_of(2) {
-        [0, 1]
-    } else {
-        [1, 0]
-    }
+/// The order in which a change goes to the slots: the one that counts stays whole until the other
+/// one is.
+fn write_order(newest: &Newest) -> [usize; 2] {
+    [1 - newest.slot, newest.slot]
 }
 
 fn encode(state: &NodeState, sequence: u64) -> Vec<u8> {
-    let mut layout = StateLayout {
+    seal_block(&StateLayout {
         magic: STATE_MAGIC,
         version: FORMAT_VERSION,
         crc: 0,
@@ -203,9 +199,7 @@ fn encode(state: &NodeState, sequence: u64) -> Vec<u8> {
         },
         clean_stop: u8::from(state.clean_stop),
         reserved: [0; 5],
-    };
-    layout.crc = fixed_crc(bytemuck::bytes_of(&layout));
-    block_with(&layout)
+    })
 }
 
 fn decode(layout: &StateLayout) -> Option<NodeState> {
@@ -252,4 +246,72 @@ fn missing_or(path: &Path, error: io::Error) -> OpenError {
         return OpenError::corrupt(path, 0, "the file is missing beside the identity file");
     }
     OpenError::io(path, "open the state", error)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn in_term(term: u64) -> NodeState {
+        let hard = HardState {
+            term: Term(term),
+            voted_for: Some(NodeId([1; 16])),
+        };
+        NodeState {
+            hard,
+            starts: term,
+            ..NodeState::default()
+        }
+    }
+
+    fn judged(bytes: &[u8]) -> Newest {
+        judge(bytes, Path::new("state")).expect("one slot is whole")
+    }
+
+    #[test]
+    fn a_write_cut_short_at_any_byte_leaves_the_old_state_or_the_new() {
+        // Also when a slot was damaged before.
+        for damaged in [None, Some(0), Some(1)] {
+            let mut bytes = [encode(&in_term(1), 4), encode(&in_term(1), 4)].concat();
+            if let Some(slot) = damaged {
+                bytes[slot * BLOCK_BYTES + 30] ^= 1;
+            }
+            let newest = judged(&bytes);
+            let block = encode(&in_term(2), newest.sequence + 1);
+            for (done, slot) in write_order(&newest).into_iter().enumerate() {
+                let at = slot * BLOCK_BYTES;
+                for written in 0..128 {
+                    let mut cut = bytes.clone();
+                    cut[at..at + written].copy_from_slice(&block[..written]);
+                    let state = judged(&cut).state;
+                    assert!(state == in_term(2) || (done == 0 && state == in_term(1)));
+                }
+                bytes[at..at + BLOCK_BYTES].copy_from_slice(&block);
+                assert_eq!(judged(&bytes).state, in_term(2), "the later state counts");
+            }
+        }
+    }
+
+    #[test]
+    fn every_field_comes_back() {
+        let state = NodeState {
+            hard: HardState {
+                term: Term(7),
+                voted_for: None,
+            },
+            boot_id: BootId([9; 16]),
+            durability: Durability::Memory,
+            clean_stop: true,
+            ceiling: LogIndex(11),
+            next_index_floor: LogIndex(12),
+            starts: 13,
+        };
+        let bytes = [encode(&state, 1), vec![0; BLOCK_BYTES]].concat();
+        assert_eq!(judged(&bytes).state, state);
+        assert_eq!(
+            judged(&bytes[..BLOCK_BYTES]).state,
+            state,
+            "a file cut to one slot"
+        );
+    }
 }

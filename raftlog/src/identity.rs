@@ -6,7 +6,7 @@ use std::path::Path;
 
 use crate::disk;
 use crate::error::OpenError;
-use crate::format::{FORMAT_VERSION, IDENTITY_MAGIC, IdentityLayout, block_with, fixed_crc, read};
+use crate::format::{FORMAT_VERSION, IDENTITY_MAGIC, IdentityLayout, open_block, seal_block};
 use crate::types::{ClusterId, LogIndex, Mode, NodeId};
 
 /// The identity file's name in the data folder.
@@ -43,7 +43,7 @@ pub(crate) fn load(dir: &Path) -> Result<Option<Identity>, OpenError> {
 }
 
 pub(crate) fn encode(identity: &Identity) -> Vec<u8> {
-    let mut layout = IdentityLayout {
+    seal_block(&IdentityLayout {
         magic: IDENTITY_MAGIC,
         version: FORMAT_VERSION,
         crc: 0,
@@ -56,35 +56,13 @@ pub(crate) fn encode(identity: &Identity) -> Vec<u8> {
             Mode::Cluster => 2,
         },
         reserved: 0,
-    };
-    layout.crc = fixed_crc(bytemuck::bytes_of(&layout));
-    block_with(&layout)
+    })
 }
 
 /// Reads the file's bytes. Pure.
 pub(crate) fn judge(bytes: &[u8], path: &Path) -> Result<Identity, OpenError> {
-    let layout = read::<IdentityLayout>(bytes).filter(|l| l.magic == IDENTITY_MAGIC);
-    let Some(layout) = layout else {
-        return Err(OpenError::WrongMagic {
-            file: path.to_path_buf(),
-        });
-    };
-    if layout.crc != fixed_crc(bytemuck::bytes_of(&layout)) {
-        return Err(OpenError::corrupt(
-            path,
-            0,
-            "the identity's checksum is wrong",
-        ));
-    }
-    // Behind the checksum: a damaged version number is damage, not a newer format. Later versions
-    // keep these first fields where they are, and the checksum over this structure.
-    if layout.version > FORMAT_VERSION {
-        return Err(OpenError::NewerFormat {
-            file: path.to_path_buf(),
-            found: layout.version,
-            supported: FORMAT_VERSION,
-        });
-    }
+    let layout: IdentityLayout =
+        open_block(bytes, IDENTITY_MAGIC).map_err(|fault| OpenError::block(path, fault))?;
     let mode = match layout.mode {
         1 => Mode::Single,
         2 => Mode::Cluster,

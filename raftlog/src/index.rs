@@ -158,3 +158,79 @@ impl BatchIndex {
         }
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::types::UseNumber;
+
+    fn batch(control: Option<Control>, first: u64, entries: u32, term: u64) -> BatchSummary {
+        BatchSummary {
+            position: Position::new(UseNumber(1), 4096),
+            bytes: 4096,
+            crc: 0,
+            control,
+            first_index: LogIndex(first),
+            entries,
+            first_term: Term(term),
+            last_term: Term(term),
+        }
+    }
+
+    /// Base 10 of term 2, then 11 to 13 in term 5.
+    fn index() -> BatchIndex {
+        let mut index = BatchIndex::default();
+        let reset = Control::Reset {
+            index: LogIndex(10),
+            term: Term(2),
+        };
+        index
+            .apply(&batch(Some(reset), 11, 3, 5))
+            .expect("it begins a log");
+        index
+    }
+
+    #[test]
+    fn only_what_follows_is_taken_in() {
+        let truncate = |from, term| {
+            let control = Control::Truncate {
+                from: LogIndex(from),
+                previous_term: Term(term),
+            };
+            batch(Some(control), from, 0, term)
+        };
+        let gap = |next, term| {
+            let control = Control::Gap {
+                next: LogIndex(next),
+                last_term: Term(term),
+            };
+            batch(Some(control), next, 0, term)
+        };
+        for right in [
+            batch(None, 14, 1, 5),
+            batch(None, 14, 0, 5),
+            truncate(11, 2),
+            truncate(14, 5),
+            gap(15, 5),
+        ] {
+            assert_eq!(index().apply(&right), Ok(()), "{right:?}");
+        }
+        for wrong in [
+            batch(None, 13, 1, 5),
+            batch(None, 15, 1, 5),
+            batch(None, 14, 1, 4),
+            truncate(10, 2),
+            truncate(15, 5),
+            truncate(12, 6),
+            truncate(12, 1),
+            gap(14, 5),
+            gap(15, 4),
+        ] {
+            let mut index = index();
+            let before = index.clone();
+            assert!(index.apply(&wrong).is_err(), "{wrong:?}");
+            assert_eq!(index, before);
+        }
+        assert!(BatchIndex::default().apply(&batch(None, 0, 1, 1)).is_err());
+    }
+}

@@ -88,16 +88,17 @@ mod hardstate;
 mod identity;
 mod index;
 mod log;
+mod parse;
 mod reader;
 mod recovery;
 mod scan;
 mod segment;
+#[cfg(test)]
+mod tests;
 mod types;
 mod writer;
 
-pub use batch::{
-    BatchBuilder, BatchRef, BatchSummary, Control, EntryKind, Full, RecordRef, Records,
-};
+pub use batch::{BatchBuilder, BatchSummary, Control, EntryKind, Full};
 pub use error::OpenError;
 pub use folder::{Folder, OpenOptions, Opened};
 pub use format::RecordKind;
@@ -105,6 +106,7 @@ pub use hardstate::{HardStateStore, NodeState};
 pub use identity::Identity;
 pub use index::{BatchIndex, Span};
 pub use log::{Location, Log, NeedSegment, PendingWrite};
+pub use parse::{BatchRef, RecordRef, Records};
 pub use reader::{LogReader, LogReport};
 pub use recovery::{RecoveryReport, Trimmed};
 pub use scan::{Kept, Scan, SegmentBytes, Verdict};

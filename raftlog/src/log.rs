@@ -4,8 +4,9 @@ use std::collections::VecDeque;
 use std::path::PathBuf;
 use std::sync::Arc;
 
-use crate::batch::{BatchBuilder, BatchSummary, Control, RecordRef};
+use crate::batch::{BatchBuilder, BatchSummary, Control};
 use crate::index::{BatchIndex, Span};
+use crate::parse::RecordRef;
 use crate::segment::{Segment, SegmentSpec};
 use crate::types::{ClusterId, LogIndex, Position, Term, UseNumber};
 use crate::writer::{Planner, Room};

@@ -7,11 +7,11 @@ use std::path::{Path, PathBuf};
 use std::thread;
 use std::time::Duration;
 
-use crate::batch::BatchRef;
 use crate::error::OpenError;
 use crate::folder::{LOG_DIR, foreign};
 use crate::hardstate::{self, NodeState};
 use crate::identity::{self, Identity};
+use crate::parse::BatchRef;
 use crate::scan::{Scan, SegmentBytes, Verdict};
 use crate::segment::{self, read_header};
 use crate::types::{BootId, LogIndex, Position, Term, UseNumber};

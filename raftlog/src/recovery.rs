@@ -278,7 +278,7 @@ fn assemble(
     ceiling: Option<LogIndex>,
 ) -> Result<Log, OpenError> {
     let uses: Vec<UseNumber> = segments.iter().map(Segment::use_number).collect();
-    let mut next_use = use_after(log_dir, &uses)?;
+    let next_use = use_after(log_dir, &uses)?;
     let (mut used, mut spare) = (VecDeque::new(), None);
     for segment in segments {
         if let Some(kept) = scan
@@ -311,8 +311,6 @@ fn assemble(
         carried: scan.mark(),
         ceiling,
     });
-    // Past the spare, if there is one: numbers are never given twice while it exists.
-    next_use = next_use.max(UseNumber(scan.end().use_number().0 + 1));
     Ok(Log::new(Parts {
         dir: log_dir.to_path_buf(),
         cluster_id: identity.cluster_id,

@@ -3,10 +3,10 @@
 //! Segments are handed in one after another, oldest first, so that a log of any size can be
 //! judged in the memory of one segment.
 
-use crate::batch::{BatchRef, Block, inspect, trailer_of};
 use crate::format::crc_seed;
 use crate::index::BatchIndex;
 use crate::limits::{BLOCK_BYTES, SEGMENT_HEADER_BYTES};
+use crate::parse::{BatchRef, Block, inspect, trailer_of};
 use crate::types::{ClusterId, Position, UseNumber};
 
 /// A segment's bytes, header block included.

@@ -12,11 +12,11 @@ use std::sync::atomic::{AtomicU32, Ordering};
 
 use memmap2::Mmap;
 
-use crate::batch::{BatchRef, RecordRef};
 use crate::disk;
 use crate::error::OpenError;
-use crate::format::{FORMAT_VERSION, SEGMENT_MAGIC, SegmentHeader, block_with, fixed_crc, read};
+use crate::format::{FORMAT_VERSION, SEGMENT_MAGIC, SegmentHeader, open_block, seal_block};
 use crate::limits::{BLOCK_BYTES, MAX_SEGMENT_BYTES, MIN_SEGMENT_BYTES, SEGMENT_HEADER_BYTES};
+use crate::parse::{BatchRef, RecordRef};
 use crate::types::{ClusterId, Position, UseNumber};
 
 /// What [`Segment::create`] is to create.
@@ -44,6 +44,10 @@ pub struct Segment {
     // Bytes below this are never written again while the segment is in this use.
     written: AtomicU32,
 }
+
+// Shards on other cores read records out of shared segments.
+const fn is_send_and_sync<T: Send + Sync>() {}
+const _: () = is_send_and_sync::<Segment>();
 
 /// Zeroes written at a time when a segment is filled.
 const FILL_BYTES: usize = 1 << 20;
@@ -191,7 +195,7 @@ impl Segment {
             file.write_all_at(&zeroes[..chunk], at)?;
             at += chunk as u64;
         }
-        file.write_all_at(&block_with(&header_of(spec)), 0)?;
+        file.write_all_at(&seal_block(&header_of(spec)), 0)?;
         file.sync_all()?;
         Ok(file)
     }
@@ -276,32 +280,8 @@ fn judge_header(
     cluster_id: ClusterId,
     use_number: UseNumber,
 ) -> Result<SegmentHeader, OpenError> {
-    let Some(header) = read::<SegmentHeader>(block) else {
-        return Err(OpenError::corrupt(
-            path,
-            size,
-            "the file ends before its header does",
-        ));
-    };
-    if header.magic != SEGMENT_MAGIC {
-        return Err(OpenError::WrongMagic {
-            file: path.to_path_buf(),
-        });
-    }
-    if header.version > FORMAT_VERSION {
-        return Err(OpenError::NewerFormat {
-            file: path.to_path_buf(),
-            found: header.version,
-            supported: FORMAT_VERSION,
-        });
-    }
-    if header.crc != fixed_crc(bytemuck::bytes_of(&header)) {
-        return Err(OpenError::corrupt(
-            path,
-            0,
-            "the header's checksum is wrong",
-        ));
-    }
+    let header: SegmentHeader =
+        open_block(block, SEGMENT_MAGIC).map_err(|fault| OpenError::block(path, fault))?;
     if header.cluster_id != cluster_id.0 {
         return Err(OpenError::corrupt(
             path,
@@ -332,7 +312,7 @@ fn judge_header(
 }
 
 fn header_of(spec: &SegmentSpec) -> SegmentHeader {
-    let mut header = SegmentHeader {
+    SegmentHeader {
         magic: SEGMENT_MAGIC,
         version: FORMAT_VERSION,
         crc: 0,
@@ -341,7 +321,5 @@ fn header_of(spec: &SegmentSpec) -> SegmentHeader {
         prior_use: 0,
         segment_bytes: spec.segment_bytes,
         reserved: 0,
-    };
-    header.crc = fixed_crc(bytemuck::bytes_of(&header));
-    header
+    }
 }

@@ -5,6 +5,8 @@
 //! never assumes that it happened.
 
 mod core;
+#[cfg(test)]
+mod tests;
 mod types;
 
 pub use self::core::{Core, Start};

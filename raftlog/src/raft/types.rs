@@ -31,7 +31,8 @@ pub enum Input {
 pub enum Output {
     /// Sync term and vote, then report [`Input::HardStatePersisted`].
     PersistHardState(HardState),
-    /// Append entries to the log, then report [`Input::Persisted`].
+    /// Append entries to the log, in one batch or as many as their payloads take, then report
+    /// [`Input::Persisted`].
     Append {
         /// The index of the first.
         first: LogIndex,

@@ -1,0 +1,8 @@
+//! Tests of the pure parts, on logs that are bytes in memory.
+
+mod batches;
+mod document;
+mod memlog;
+mod powercut;
+mod recovery;
+mod writing;
