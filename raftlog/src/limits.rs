@@ -26,8 +26,9 @@ pub const MAX_RECORDS_PER_BATCH: u32 = 16 << 10;
 /// Longest payload of one entry.
 pub const MAX_PAYLOAD_BYTES: usize = 16 << 10;
 
-/// Most segments one log may have on disk; more is refused at start.
-pub const MAX_SEGMENTS: usize = 16 << 10;
+/// Most segments one log may have on disk, its spare included: no more are asked for, and more are
+/// refused at start. Each one takes an open file and a mapping.
+pub const MAX_SEGMENTS: usize = 4 << 10;
 
 /// Indexes that a single node skips after any trim, so that a token which may have been in the
 /// lost bytes is never issued again.

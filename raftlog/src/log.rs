@@ -6,6 +6,7 @@ use std::sync::Arc;
 
 use crate::batch::{BatchBuilder, BatchSummary, Control};
 use crate::index::{BatchIndex, Span};
+use crate::limits::MAX_SEGMENTS;
 use crate::parse::RecordRef;
 use crate::segment::{Segment, SegmentSpec};
 use crate::types::{ClusterId, LogIndex, Position, Term, UseNumber};
@@ -218,9 +219,9 @@ impl Log {
     }
 
     /// What spare segment to create ([`Segment::create`], on a thread that may block), once:
-    /// `None` when one is there or asked for.
+    /// `None` when one is there or asked for, or the log has [`crate::limits::MAX_SEGMENTS`].
     pub fn wants_spare(&mut self) -> Option<SegmentSpec> {
-        if self.spare.is_some() || self.spare_asked {
+        if self.spare.is_some() || self.spare_asked || !may_grow(self.segments.len()) {
             return None;
         }
         self.spare_asked = true;
@@ -379,10 +380,26 @@ impl Log {
     }
 }
 
+/// Whether a log of that many segments may get another one.
+fn may_grow(segments: usize) -> bool {
+    segments < MAX_SEGMENTS
+}
+
 /// The room of a segment, for planning.
 pub(crate) fn room_of(segment: &Segment) -> Room {
     Room {
         use_number: segment.use_number(),
         segment_bytes: segment.segment_bytes(),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_log_grows_up_to_its_bound_and_not_beyond() {
+        assert!(may_grow(MAX_SEGMENTS - 1));
+        assert!(!may_grow(MAX_SEGMENTS));
     }
 }

@@ -10,7 +10,9 @@ use ticketing_raftlog::format::{
     FORMAT_VERSION, IDENTITY_MAGIC, IdentityLayout, SEGMENT_MAGIC, STATE_MAGIC, SegmentHeader,
     StateLayout, open_block, read, seal_block,
 };
-use ticketing_raftlog::limits::{MAX_SEGMENT_BYTES, MIN_SEGMENT_BYTES};
+use ticketing_raftlog::limits::{
+    INDEXES_PER_SECOND, MAX_INDEX, MAX_SEGMENT_BYTES, MAX_SEGMENTS, MIN_SEGMENT_BYTES,
+};
 use ticketing_raftlog::{
     Durability, EntryKind, Folder, HardState, LogIndex, Mode, NodeId, OpenError, OpenOptions, Term,
     blocking,
@@ -344,6 +346,42 @@ fn segment_sizes_are_checked_at_their_bounds() {
             "{bytes}: {error}"
         );
     }
+}
+
+#[test]
+fn a_clock_centuries_ahead_is_refused_and_one_second_less_is_not() {
+    let with = |now_unix_s| {
+        let dir = tempfile::tempdir().expect("a folder");
+        let options = OpenOptions {
+            now_unix_s,
+            ..options(BOOT_A, Durability::Sync)
+        };
+        Folder::open_single(dir.path(), &options)
+    };
+    let bound = MAX_INDEX / INDEXES_PER_SECOND / 2;
+    assert!(matches!(refusal(with(bound)), OpenError::BadOption { .. }));
+    assert_eq!(
+        with(bound - 1).expect("it opens").log.next_index().0,
+        (bound - 1) << 20
+    );
+}
+
+#[test]
+fn the_number_of_segments_is_bounded() {
+    let dir = tempfile::tempdir().expect("a folder");
+    drop(open(dir.path(), BOOT_A));
+    let add = |number: usize| {
+        fs::write(dir.path().join(format!("log/{number:08x}.seg")), "").expect("written");
+    };
+    (2..=MAX_SEGMENTS).for_each(add);
+    let at_the_bound = refusal(try_open(dir.path(), BOOT_A)).to_string();
+    assert!(
+        at_the_bound.contains("ends before its header"),
+        "{at_the_bound}"
+    );
+    add(MAX_SEGMENTS + 1);
+    let beyond = refusal(try_open(dir.path(), BOOT_A)).to_string();
+    assert!(beyond.contains("4097 segments, more than 4096"), "{beyond}");
 }
 
 #[test]
