@@ -170,6 +170,11 @@ impl Server {
         command
     }
 
+    /// Its process id.
+    pub fn pid(&self) -> u32 {
+        self.running.as_ref().expect("it runs").child.id()
+    }
+
     /// Its data folder.
     pub fn data_dir(&self) -> PathBuf {
         self.folder.path().join("data")
