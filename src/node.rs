@@ -18,7 +18,7 @@ use crate::admin::{self, NodeView};
 use crate::config::Config;
 use crate::consensus;
 use crate::counters::{ConsensusCounters, ShardCounters};
-use crate::fatal::{Fatal, exit_on_panic};
+use crate::fatal::{Fatal, exit_on_failed_mapping, exit_on_panic};
 use crate::lanes::messages::{FromConsensus, ToConsensus, ToShard};
 use crate::lanes::{Doorbell, Receiver, Sender, lane};
 use crate::limits::{COMMITTED_MESSAGES_WAITING, LANE_MESSAGES};
@@ -37,6 +37,9 @@ use crate::watchdog::{self, Pulse};
 /// reason ([`Fatal`]).
 pub fn serve(config: &Config) {
     exit_on_panic();
+    if let Err(error) = exit_on_failed_mapping() {
+        Fatal::Environment.exit(format_args!("signals cannot be caught: {error}"));
+    }
     let executors = executors_of(config);
     let room = probe::machine(executors, config.limits.connections)
         .unwrap_or_else(|missing| Fatal::Environment.exit(missing));
