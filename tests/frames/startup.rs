@@ -1,8 +1,10 @@
 //! What a start refuses: with which exit code, and whether it says what to do.
 
 use std::fs;
-use std::net::TcpListener;
+use std::net::{SocketAddr, TcpListener};
 use std::path::Path;
+
+use socket2::{Domain, Socket, Type};
 
 use crate::support::server::{BINARY, EXIT_FOLDER, EXIT_LISTEN, finished, run};
 use crate::support::{Options, RawClient, Server};
@@ -20,6 +22,16 @@ fn a_port_that_is_taken_is_refused_and_the_first_server_serves_on() {
 
     let foreign = TcpListener::bind("127.0.0.1:0").expect("a port");
     let address = foreign.local_addr().expect("its address").to_string();
+    assert_refused(&address, dir.path(), EXIT_LISTEN, "another process listens");
+
+    // One that would share its port with anybody who asks for that.
+    let sharing = Socket::new(Domain::IPV4, Type::STREAM, None).expect("a socket");
+    sharing.set_reuse_port(true).expect("the option is set");
+    let any_port = SocketAddr::from(([127, 0, 0, 1], 0));
+    sharing.bind(&any_port.into()).expect("a port");
+    sharing.listen(1).expect("listening");
+    let address = sharing.local_addr().expect("its address").as_socket();
+    let address = address.expect("an internet address").to_string();
     assert_refused(&address, dir.path(), EXIT_LISTEN, "another process listens");
 }
 
