@@ -234,7 +234,8 @@ impl Server {
         panic!("no metric {name}{labels} in:\n{text}");
     }
 
-    /// Waits until a metric has exactly this value.
+    /// Waits until a metric has exactly this value: gauges are published a moment after the answer
+    /// that they go with.
     pub fn wait_metric(&self, name: &str, value: u64) {
         let mut last = None;
         let deadline = Instant::now() + PATIENCE;
