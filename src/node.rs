@@ -175,6 +175,12 @@ fn admin_address(address: SocketAddr, view: &Arc<NodeView>) -> SocketAddr {
 }
 
 fn announce(config: &Config, listen: SocketAddr, admin: Option<SocketAddr>) {
+    if !listen.ip().is_loopback() {
+        tracing::warn!(
+            "clients on {listen} are not encrypted: whoever can read that network sees every key \
+             and token, and can take over a connection; keep it to a network you trust"
+        );
+    }
     let durability = match config.durability {
         Durability::Sync => "sync",
         Durability::Memory => "memory",

@@ -7,7 +7,7 @@ use std::path::Path;
 use socket2::{Domain, Socket, Type};
 
 use crate::support::server::{BINARY, EXIT_FOLDER, EXIT_LISTEN, finished, run};
-use crate::support::{Options, RawClient, Server};
+use crate::support::{Options, RawClient, Server, wait_until};
 
 /// Bad usage, or a bad configuration.
 const EXIT_USAGE: i32 = 2;
@@ -177,6 +177,13 @@ fn an_address_that_others_can_reach_needs_a_token_of_16_bytes() {
     let server = Server::start(Options::shards(1).listen("0.0.0.0:0").token(token));
     let address = ([127, 0, 0, 1], server.address.port()).into();
     RawClient::connect_with(address, token.as_bytes()).assert_usable();
+    // Authenticated is not encrypted, and that is said loudly; on loopback there is no need.
+    wait_until("a warning that clients are not encrypted", || {
+        let stderr = server.stderr();
+        stderr.contains("WARN") && stderr.contains("not encrypted")
+    });
+    let loopback = Server::start(Options::shards(1));
+    assert!(!loopback.stderr().contains("WARN"), "{}", loopback.stderr());
 }
 
 #[test]
