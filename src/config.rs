@@ -11,6 +11,7 @@ use serde::Deserialize;
 use ticketing_raftlog::Durability;
 
 use crate::limits;
+use crate::security::tls::Acceptor;
 use crate::security::token::{CLIENT_TOKEN_VARIABLE, Token};
 
 /// A single node's configuration, checked.
@@ -28,6 +29,8 @@ pub struct Config {
     pub admin: Option<SocketAddr>,
     /// What a client must know.
     pub client_token: Token,
+    /// TLS towards clients.
+    pub tls: Option<Acceptor>,
     /// Whether the consensus role runs on the first shard's executor.
     pub consensus_shared: bool,
     /// Bounds.
@@ -154,8 +157,16 @@ struct FileConfig {
     client_token_file: Option<PathBuf>,
     #[serde(default)]
     consensus_core: ConsensusCore,
+    tls: Option<FileTls>,
     #[serde(default)]
     limits: FileLimits,
+}
+
+#[derive(Debug, Deserialize)]
+#[serde(deny_unknown_fields)]
+struct FileTls {
+    certificate_file: PathBuf,
+    key_file: PathBuf,
 }
 
 #[derive(Clone, Copy, Debug, Deserialize)]
@@ -201,6 +212,7 @@ impl Config {
             durability: flags.durability,
             admin: flags.admin,
             client_token,
+            tls: None,
             consensus_shared: ConsensusCore::default().is_shared(cores()),
             limits: Limits::default(),
         };
@@ -235,6 +247,7 @@ impl Config {
             },
             admin: parsed.admin,
             client_token: token(token_file.as_deref(), &mut problems),
+            tls: tls(parsed.tls, base, &mut problems),
             consensus_shared: parsed.consensus_core.is_shared(cores()),
             limits: parsed.limits.checked(&mut problems),
         };
@@ -366,6 +379,15 @@ fn shards(asked: Option<u16>, problems: &mut Vec<String>) -> u16 {
 /// One core is the consensus role's; the others are shards.
 fn default_shards() -> usize {
     (cores() - 1).clamp(*limits::SHARDS.start(), *limits::SHARDS.end())
+}
+
+fn tls(files: Option<FileTls>, base: &Path, problems: &mut Vec<String>) -> Option<Acceptor> {
+    let files = files?;
+    let read = Acceptor::from_files(
+        &base.join(files.certificate_file),
+        &base.join(files.key_file),
+    );
+    read.map_err(|problem| problems.push(problem)).ok()
 }
 
 fn cores() -> usize {

@@ -69,6 +69,12 @@ pub const HANDSHAKE_MS: RangeInclusive<u32> = 100..=60_000;
 /// See [`HANDSHAKE_MS`].
 pub const HANDSHAKE_MS_DEFAULT: u32 = 10_000;
 
+/// Ciphertext read at once from one connection.
+pub const TLS_READ_BYTES: usize = 16 * 1024;
+
+/// Plaintext encrypted at once for one connection: what one TLS record holds.
+pub const TLS_RECORD_BYTES: usize = 16 * 1024;
+
 /// Requests in flight on one connection. Beyond it acquires are answered Busy.
 pub const IN_FLIGHT: RangeInclusive<u32> = 1..=262_144;
 /// See [`IN_FLIGHT`].

@@ -175,7 +175,7 @@ fn admin_address(address: SocketAddr, view: &Arc<NodeView>) -> SocketAddr {
 }
 
 fn announce(config: &Config, listen: SocketAddr, admin: Option<SocketAddr>) {
-    if !listen.ip().is_loopback() {
+    if !listen.ip().is_loopback() && config.tls.is_none() {
         tracing::warn!(
             "clients on {listen} are not encrypted: whoever can read that network sees every key \
              and token, and can take over a connection; keep it to a network you trust"
@@ -186,9 +186,10 @@ fn announce(config: &Config, listen: SocketAddr, admin: Option<SocketAddr>) {
         Durability::Memory => "memory",
     };
     let shards = config.shards;
+    let tls = if config.tls.is_some() { ", TLS" } else { "" };
     let admin = admin.map_or(String::new(), |admin| format!(", admin {admin}"));
     println!(
-        "ticketing ready: listening on {listen} (single, {durability}, {shards} shard{}{admin})",
+        "ticketing ready: listening on {listen} (single, {durability}, {shards} shard{}{tls}{admin})",
         if shards == 1 { "" } else { "s" }
     );
 }
@@ -338,6 +339,7 @@ impl Parts {
                 gate: Gate::single(
                     config.client_token.clone(),
                     Duration::from_millis(u64::from(config.limits.handshake_ms)),
+                    config.tls.clone(),
                 ),
                 table: table_limits(config),
                 limits: ConnectionLimits {

@@ -244,36 +244,6 @@ impl Socket {
         Pin::new(&mut *self.stream.borrow_mut()).poll_write(cx, bytes)
     }
 
-    /// Reads exactly `buffer.len()` bytes.
-    ///
-    /// # Errors
-    /// `UnexpectedEof` when the stream ends first; else the kernel's reason.
-    pub async fn read_exact(&self, buffer: &mut [u8]) -> io::Result<()> {
-        let mut filled = 0;
-        while filled < buffer.len() {
-            match poll_fn(|cx| self.poll_read(cx, &mut buffer[filled..])).await? {
-                0 => return Err(io::ErrorKind::UnexpectedEof.into()),
-                read => filled += read,
-            }
-        }
-        Ok(())
-    }
-
-    /// Writes all of `bytes`.
-    ///
-    /// # Errors
-    /// The kernel's reason when the connection is broken.
-    pub async fn write_all(&self, bytes: &[u8]) -> io::Result<()> {
-        let mut written = 0;
-        while written < bytes.len() {
-            match poll_fn(|cx| self.poll_write(cx, &bytes[written..])).await? {
-                0 => return Err(io::ErrorKind::WriteZero.into()),
-                more => written += more,
-            }
-        }
-        Ok(())
-    }
-
     /// Ends both directions, so that a pending read sees the end at once.
     pub fn close(&self) {
         with_fd(&*self.stream.borrow(), |fd| {

@@ -79,7 +79,13 @@ struct Known {
 impl Trial {
     fn new(durability: &'static str, shards: u16) -> Self {
         Self {
-            server: Server::start(Options::shards(shards).durability(durability)),
+            // One trial with each placement of the consensus role.
+            server: Server::start(Options::shards(shards).durability(durability).top(
+                match durability {
+                    "sync" => "consensus_core = \"own\"",
+                    _ => "consensus_core = \"shared\"",
+                },
+            )),
             rng: Rng::new(u64::from(shards)),
             held: BTreeMap::new(),
             last_index: 0,

@@ -42,7 +42,12 @@ fn the_configuration_in_the_operations_guide_is_valid_and_its_values_the_default
     // The commented lines show the defaults, except where a token would be read.
     let uncommented: Vec<String> = example
         .lines()
-        .filter(|line| !line.contains("client_token_file") && !line.contains("shards = 7"))
+        .filter(|line| {
+            // What names files of its own, or another number than this machine's.
+            !["_file", "[tls]", "shards = 7"]
+                .iter()
+                .any(|left_out| line.contains(left_out))
+        })
         .map(|line| line.trim_start_matches("# ").to_owned())
         .collect();
     let full = with(&uncommented.join("\n"));

@@ -91,6 +91,22 @@ fn each_executor_has_rings_of_its_own_and_the_segment_is_mapped() {
 }
 
 #[test]
+fn the_consensus_role_has_an_executor_of_its_own_or_shares_the_first_shards() {
+    for (top, executors_expected) in [
+        ("consensus_core = \"own\"", 3),
+        ("consensus_core = \"shared\"", 2),
+    ] {
+        let server = Server::start(Options::shards(2).top(top));
+        let mut client = RawClient::connect(server.address);
+        for key in ["a", "b", "c", "d"] {
+            let token = client.hold(key, 5);
+            client.give_back(key, token);
+        }
+        assert_eq!(executors(server.pid()), executors_expected, "{top}");
+    }
+}
+
+#[test]
 fn closed_connections_leave_no_descriptor_and_an_idle_server_costs_nothing() {
     let server = Server::start(Options::shards(2));
     let pid = server.pid();

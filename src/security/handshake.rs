@@ -9,7 +9,8 @@ use ticketing_protocol::handshake::{
 };
 use ticketing_protocol::limits::SLOT_UNKNOWN;
 
-use crate::runtime::{self, Socket};
+use crate::runtime;
+use crate::security::tls::{Acceptor, ClientStream};
 use crate::security::token::Token;
 
 /// What a client must prove, and how long it may take.
@@ -23,20 +24,23 @@ pub struct Gate {
     pub mode: Mode,
     /// As told in the hello.
     pub slot: u8,
-    /// How long the whole handshake may take.
+    /// How long the whole handshake may take, TLS included.
     pub deadline: Duration,
+    /// TLS, if clients must use it.
+    pub tls: Option<Acceptor>,
 }
 
 impl Gate {
     /// The gate of a single node.
     #[must_use]
-    pub fn single(token: Token, deadline: Duration) -> Self {
+    pub fn single(token: Token, deadline: Duration, tls: Option<Acceptor>) -> Self {
         Self {
             token,
             fingerprint: single_fingerprint(),
             mode: Mode::Single,
             slot: SLOT_UNKNOWN,
             deadline,
+            tls,
         }
     }
 }
@@ -54,15 +58,15 @@ pub enum Outcome {
 }
 
 /// Runs the handshake on a fresh connection.
-pub async fn accept(socket: &Socket, gate: &Gate) -> Outcome {
-    match runtime::timeout(gate.deadline, challenge(socket, gate)).await {
+pub async fn accept(stream: &ClientStream, gate: &Gate) -> Outcome {
+    match runtime::timeout(gate.deadline, challenge(stream, gate)).await {
         Ok(Ok(true)) => Outcome::Accepted,
         Ok(Ok(false)) => Outcome::Refused,
         Ok(Err(_)) | Err(_) => Outcome::Dropped,
     }
 }
 
-async fn challenge(socket: &Socket, gate: &Gate) -> io::Result<bool> {
+async fn challenge(stream: &ClientStream, gate: &Gate) -> io::Result<bool> {
     let mut nonce = [0; 16];
     getrandom::fill(&mut nonce).map_err(|error| io::Error::other(error.to_string()))?;
     let hello = ServerHello {
@@ -70,15 +74,15 @@ async fn challenge(socket: &Socket, gate: &Gate) -> io::Result<bool> {
         slot: gate.slot,
         nonce,
     };
-    socket.write_all(&hello.encode()).await?;
+    stream.write_all(&hello.encode()).await?;
     let mut answer = [0; AUTH_LEN];
-    socket.read_exact(&mut answer).await?;
+    stream.read_exact(&mut answer).await?;
     let knows = verify_client_auth(gate.token.bytes(), &gate.fingerprint, &hello, &answer);
-    socket
+    stream
         .write_all(&[if knows { ACCEPTED } else { REFUSED }])
         .await?;
     if !knows {
-        socket.finish();
+        stream.finish();
     }
     Ok(knows)
 }

@@ -2,4 +2,5 @@
 
 pub mod handshake;
 pub mod port;
+pub mod tls;
 pub mod token;

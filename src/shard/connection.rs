@@ -3,13 +3,12 @@
 
 use std::collections::VecDeque;
 use std::io;
-use std::rc::Rc;
 use std::task::{Context, Poll, Waker};
 
 use hashbrown::HashMap;
 
 use crate::locks::GrantRef;
-use crate::runtime::Socket;
+use crate::security::tls::ClientStream;
 
 /// What a request in flight is, and where it was sent.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -50,7 +49,7 @@ pub struct Connection {
     pub paused: bool,
     /// It is in its shard's list of connections to flush.
     pub dirty: bool,
-    socket: Rc<Socket>,
+    stream: ClientStream,
     waker: Option<Waker>,
     output: Vec<u8>,
     output_start: usize,
@@ -61,7 +60,7 @@ pub struct Connection {
 impl Connection {
     /// A connection that has passed the handshake.
     #[must_use]
-    pub fn new(generation: u32, socket: Rc<Socket>, now_ms: u64) -> Self {
+    pub fn new(generation: u32, stream: ClientStream, now_ms: u64) -> Self {
         Self {
             generation,
             in_flight: HashMap::new(),
@@ -72,7 +71,7 @@ impl Connection {
             closing: false,
             paused: false,
             dirty: false,
-            socket,
+            stream,
             waker: None,
             output: Vec::new(),
             output_start: 0,
@@ -131,7 +130,7 @@ impl Connection {
         cx: &mut Context<'_>,
         buffer: &mut [u8],
     ) -> Poll<io::Result<usize>> {
-        self.socket.poll_read(cx, buffer)
+        self.stream.poll_read(cx, buffer)
     }
 
     /// Hands the kernel as much of the output as it takes; the connection's
@@ -146,7 +145,7 @@ impl Connection {
         let mut cx = Context::from_waker(waker);
         while self.output_start < self.output.len() {
             let waiting = &self.output[self.output_start..];
-            match self.socket.poll_write(&mut cx, waiting) {
+            match self.stream.poll_write(&mut cx, waiting) {
                 Poll::Ready(Ok(0)) => return Err(io::ErrorKind::WriteZero.into()),
                 Poll::Ready(Ok(taken)) => {
                     self.output_start += taken;
@@ -175,7 +174,7 @@ impl Connection {
     /// Ends the connection in both directions; its task sees the end.
     pub fn close(&mut self) {
         self.closing = true;
-        self.socket.close();
+        self.stream.close();
         self.wake();
     }
 

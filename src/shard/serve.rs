@@ -8,6 +8,7 @@ use std::time::Duration;
 use crate::fatal::Fatal;
 use crate::runtime::{self, Listener, Socket};
 use crate::security::handshake::{self, Outcome};
+use crate::security::tls::ClientStream;
 
 use super::state::Shard;
 
@@ -55,30 +56,33 @@ async fn accept(shard: Rc<RefCell<Shard>>, listener: Listener) {
 
 async fn connection(shard: Rc<RefCell<Shard>>, socket: Socket) {
     let gate = shard.borrow().setup.gate.clone();
-    let outcome = handshake::accept(&socket, &gate).await;
-    let socket = Rc::new(socket);
+    let stream = match &gate.tls {
+        None => ClientStream::Plain(socket),
+        Some(tls) => match tls.accept(socket) {
+            Ok(stream) => stream,
+            Err(error) => Fatal::Panic.exit(format_args!("no TLS session can be made: {error}")),
+        },
+    };
+    let outcome = handshake::accept(&stream, &gate).await;
     let at = {
         let mut shard = shard.borrow_mut();
         shard.handshakes -= 1;
         shard.setup.signals.stranger_known();
-        if outcome != Outcome::Accepted {
-            shard.setup.signals.connection_gone();
-        }
         match outcome {
-            Outcome::Accepted => shard.add_connection(Rc::clone(&socket)),
-            Outcome::Refused => {
-                shard.setup.counters.handshakes_refused.add(1);
-                socket.close();
-                return;
-            }
-            Outcome::Dropped => {
-                shard.setup.counters.handshakes_dropped.add(1);
-                socket.close();
-                return;
+            Outcome::Accepted => Some(shard.add_connection(stream)),
+            Outcome::Refused | Outcome::Dropped => {
+                stream.close();
+                shard.setup.signals.connection_gone();
+                let counters = &shard.setup.counters;
+                match outcome {
+                    Outcome::Refused => counters.handshakes_refused.add(1),
+                    _ => counters.handshakes_dropped.add(1),
+                }
+                None
             }
         }
     };
-    drop(socket);
+    let Some(at) = at else { return };
     poll_fn(|cx| shard.borrow_mut().poll_connection(at, cx)).await;
     let mut shard = shard.borrow_mut();
     shard.remove_connection(at);

@@ -1,7 +1,6 @@
 //! The state of one shard, and the pump that moves everything on.
 
 use std::collections::VecDeque;
-use std::rc::Rc;
 
 use slab::Slab;
 use ticketing_protocol::reply::{ErrorCode, Reply};
@@ -15,7 +14,7 @@ use crate::limits::{
     STALLED_WRITE,
 };
 use crate::locks::{Answer, Command, GrantRef, LockTable, Origin, Outputs};
-use crate::runtime::Socket;
+use crate::security::tls::ClientStream;
 
 use super::Setup;
 use super::connection::{Connection, InFlight};
@@ -138,13 +137,13 @@ impl Shard {
     }
 
     /// Adds a connection that has passed the handshake.
-    pub(super) fn add_connection(&mut self, socket: Rc<Socket>) -> ConnectionRef {
+    pub(super) fn add_connection(&mut self, stream: ClientStream) -> ConnectionRef {
         let now_ms = self.setup.clock.now_ms();
         self.next_generation = self.next_generation.wrapping_add(1);
         let generation = self.next_generation;
         let index = self
             .connections
-            .insert(Connection::new(generation, socket, now_ms));
+            .insert(Connection::new(generation, stream, now_ms));
         ConnectionRef { index, generation }
     }
 

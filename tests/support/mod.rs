@@ -2,7 +2,11 @@
 //! ways to wait for a condition instead of for a time.
 //!
 //! A test uses what it needs of it, so each test binary leaves some of it unused.
-#![allow(dead_code, reason = "every test binary uses another part of it")]
+#![allow(
+    dead_code,
+    unused_imports,
+    reason = "every test binary uses another part of it"
+)]
 
 pub mod raw;
 pub mod rng;

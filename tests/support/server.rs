@@ -39,6 +39,10 @@ pub struct Options {
     pub token: Option<&'static str>,
     /// Lines of the `[limits]` section; with any, the server gets a config file instead of flags.
     pub limits: &'static str,
+    /// Lines at the top of the config file, which such a server gets instead of flags.
+    pub top: &'static str,
+    /// Further sections of the config file, which such a server gets instead of flags.
+    pub tables: String,
 }
 
 impl Options {
@@ -50,6 +54,8 @@ impl Options {
             durability: "sync",
             token: None,
             limits: "",
+            top: "",
+            tables: String::new(),
         }
     }
 
@@ -69,6 +75,19 @@ impl Options {
     /// With these lines in the `[limits]` section of a config file.
     pub fn limits(self, limits: &'static str) -> Self {
         Self { limits, ..self }
+    }
+
+    /// With these lines at the top of a config file.
+    pub fn top(self, top: &'static str) -> Self {
+        Self { top, ..self }
+    }
+
+    /// With these sections in a config file.
+    pub fn tables(self, tables: &str) -> Self {
+        Self {
+            tables: tables.to_owned(),
+            ..self
+        }
     }
 
     /// Listening there.
@@ -148,9 +167,11 @@ impl Server {
             shards,
             durability,
             limits,
+            top,
+            tables,
             ..
         } = &self.options;
-        if limits.is_empty() {
+        if limits.is_empty() && top.is_empty() && tables.is_empty() {
             command
                 .args(["--listen", listen, "--admin", "127.0.0.1:0"])
                 .args(["--durability", durability])
@@ -162,7 +183,7 @@ impl Server {
             let text = format!(
                 "mode = \"single\"\nlisten = \"{listen}\"\nadmin = \"127.0.0.1:0\"\n\
                  data_dir = \"data\"\nshards = {shards}\ndurability = \"{durability}\"\n\
-                 [limits]\n{limits}\n"
+                 {top}\n[limits]\n{limits}\n{tables}\n"
             );
             fs::write(&file, text).expect("the config file is written");
             command.arg("--config").arg(file);
@@ -299,15 +320,23 @@ impl Server {
     /// The whole ready line, word by word: scripts rely on it.
     fn parse_ready(&self, line: &str) -> (SocketAddr, SocketAddr) {
         let Options {
-            shards, durability, ..
+            shards,
+            durability,
+            tables,
+            ..
         } = &self.options;
+        let tls = if tables.contains("[tls]") {
+            ", TLS"
+        } else {
+            ""
+        };
         let plural = if *shards == 1 { "" } else { "s" };
         let parts = line
             .strip_prefix(READY)
             .and_then(|rest| rest.strip_suffix(')'))
             .and_then(|rest| {
                 rest.split_once(&format!(
-                    " (single, {durability}, {shards} shard{plural}, admin "
+                    " (single, {durability}, {shards} shard{plural}{tls}, admin "
                 ))
             });
         let Some((address, admin)) = parts else {
