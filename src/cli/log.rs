@@ -107,7 +107,7 @@ fn verify(args: &VerifyArgs) -> Result<(), Failure> {
 fn dump(args: &DumpArgs) -> Result<(), Failure> {
     let (reader, report) = open(&args.dir)?;
     reader
-        .for_each(report.end, |_, batch| {
+        .for_each(&report, |_, batch| {
             for (_, record) in batch.records() {
                 if record.index.0 >= args.from {
                     show(args, &record);
