@@ -28,8 +28,8 @@ pub struct Config {
     pub admin: Option<SocketAddr>,
     /// What a client must know.
     pub client_token: Token,
-    /// Where the consensus role runs.
-    pub consensus_core: ConsensusCore,
+    /// Whether the consensus role runs on the first shard's executor.
+    pub consensus_shared: bool,
     /// Bounds.
     pub limits: Limits,
 }
@@ -38,11 +38,26 @@ pub struct Config {
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Deserialize)]
 #[serde(rename_all = "kebab-case")]
 pub enum ConsensusCore {
-    /// On an executor of its own.
+    /// On an executor of its own, unless there are no more than
+    /// [`limits::SHARED_CORES_MOST`] cores.
     #[default]
+    Auto,
+    /// On an executor of its own.
     Own,
     /// On the first shard's executor, where cores are scarce.
     Shared,
+}
+
+impl ConsensusCore {
+    /// Whether it runs on the first shard's executor, on a machine of `cores`.
+    #[must_use]
+    pub fn is_shared(self, cores: usize) -> bool {
+        match self {
+            Self::Auto => cores <= limits::SHARED_CORES_MOST,
+            Self::Own => false,
+            Self::Shared => true,
+        }
+    }
 }
 
 /// The bounds that can be configured, for the whole node unless said otherwise
@@ -186,7 +201,7 @@ impl Config {
             durability: flags.durability,
             admin: flags.admin,
             client_token,
-            consensus_core: ConsensusCore::default(),
+            consensus_shared: ConsensusCore::default().is_shared(cores()),
             limits: Limits::default(),
         };
         config.check(problems)
@@ -220,7 +235,7 @@ impl Config {
             },
             admin: parsed.admin,
             client_token: token(token_file.as_deref(), &mut problems),
-            consensus_core: parsed.consensus_core,
+            consensus_shared: parsed.consensus_core.is_shared(cores()),
             limits: parsed.limits.checked(&mut problems),
         };
         config.check(problems)
@@ -350,8 +365,11 @@ fn shards(asked: Option<u16>, problems: &mut Vec<String>) -> u16 {
 
 /// One core is the consensus role's; the others are shards.
 fn default_shards() -> usize {
-    let cores = std::thread::available_parallelism().map_or(1, usize::from);
-    (cores - 1).clamp(*limits::SHARDS.start(), *limits::SHARDS.end())
+    (cores() - 1).clamp(*limits::SHARDS.start(), *limits::SHARDS.end())
+}
+
+fn cores() -> usize {
+    std::thread::available_parallelism().map_or(1, usize::from)
 }
 
 fn token(file: Option<&Path>, problems: &mut Vec<String>) -> Token {

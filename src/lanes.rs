@@ -117,6 +117,13 @@ impl<T> Receiver<T> {
         self.queue.try_recv().ok()
     }
 
+    /// Waits for the next item, on a thread that is no executor; none once every
+    /// sender is gone.
+    #[must_use]
+    pub fn recv_blocking(&self) -> Option<T> {
+        self.queue.recv().ok()
+    }
+
     /// How many items wait in the lane now.
     #[must_use]
     pub fn depth(&self) -> usize {

@@ -12,6 +12,11 @@ use std::time::Duration;
 /// Shards a node may have.
 pub const SHARDS: RangeInclusive<usize> = 1..=64;
 
+/// Cores up to which the consensus role shares the first shard's executor unless
+/// told otherwise: there, a hand-over between two threads costs more than the
+/// two roles cost each other.
+pub const SHARED_CORES_MOST: usize = 2;
+
 /// Entries of each of an executor's io_uring rings.
 pub const RING_DEPTH: usize = 128;
 

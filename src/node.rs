@@ -15,7 +15,7 @@ use ticketing_raftlog::{
 };
 
 use crate::admin::{self, NodeView};
-use crate::config::{Config, ConsensusCore};
+use crate::config::Config;
 use crate::consensus;
 use crate::counters::{ConsensusCounters, ShardCounters};
 use crate::fatal::{Fatal, exit_on_panic};
@@ -76,7 +76,7 @@ pub fn serve(config: &Config) {
 }
 
 fn executors_of(config: &Config) -> usize {
-    usize::from(config.shards) + usize::from(config.consensus_core == ConsensusCore::Own)
+    usize::from(config.shards) + usize::from(!config.consensus_shared)
 }
 
 fn claim(listen: SocketAddr) -> Claim {
@@ -309,7 +309,7 @@ impl Parts {
         };
         let mut shared = Some(consensus);
         let mut running = Vec::new();
-        if config.consensus_core == ConsensusCore::Own
+        if !config.consensus_shared
             && let Some(consensus) = shared.take()
         {
             running.push(executor("consensus", move || consensus::run(consensus)));

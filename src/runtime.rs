@@ -1,4 +1,4 @@
-//! The executors, their sockets, timers and files: the only file that knows
+//! The executors, their sockets and timers: the only file that knows
 //! which thread-per-core runtime this is (glommio).
 //!
 //! Everything here is one executor's own and never leaves its thread, except
@@ -9,7 +9,6 @@ use std::future::{Future, poll_fn};
 use std::io;
 use std::net::SocketAddr;
 use std::os::fd::{AsRawFd, BorrowedFd};
-use std::path::Path;
 use std::pin::Pin;
 use std::sync::mpsc;
 use std::task::{Context, Poll};
@@ -289,61 +288,6 @@ impl Socket {
             // An error means the other side was faster.
             let _ = rustix::net::shutdown(fd, rustix::net::Shutdown::Write);
         });
-    }
-}
-
-/// A file that the log is appended to, through this executor's ring.
-#[derive(Debug)]
-pub struct LogFile {
-    inner: glommio::io::BufferedFile,
-}
-
-impl LogFile {
-    /// Opens an existing segment for positioned writes.
-    ///
-    /// # Errors
-    /// The kernel's reason.
-    pub async fn open(path: &Path) -> io::Result<Self> {
-        let inner = glommio::io::OpenOptions::new()
-            .read(true)
-            .write(true)
-            .buffered_open(path)
-            .await
-            .map_err(io::Error::from)?;
-        Ok(Self { inner })
-    }
-
-    /// Writes all of `bytes` at `offset`, into the page cache.
-    ///
-    /// # Errors
-    /// The kernel's reason; `WriteZero` when it took only a part, which the
-    /// caller must take as a full or broken disk.
-    pub async fn write_at(&self, bytes: Vec<u8>, offset: u64) -> io::Result<()> {
-        let wanted = bytes.len();
-        let written = self
-            .inner
-            .write_at(bytes, offset)
-            .await
-            .map_err(io::Error::from)?;
-        if written == wanted {
-            Ok(())
-        } else {
-            Err(io::ErrorKind::WriteZero.into())
-        }
-    }
-
-    /// Makes everything written before durable.
-    ///
-    /// # Errors
-    /// The kernel's reason, after which nothing is known of what is on disk.
-    pub async fn sync_data(&self) -> io::Result<()> {
-        self.inner.fdatasync().await.map_err(io::Error::from)
-    }
-
-    /// Closes the file.
-    pub async fn close(self) {
-        // Everything that matters was synced before.
-        let _ = self.inner.close().await;
     }
 }
 

@@ -7,8 +7,9 @@
 //! log itself is the buffer towards the shards: a full lane stops the fan-out
 //! at its cursor, and nothing is dropped.
 
-mod append;
+mod disk;
 mod fan_out;
+mod jobs;
 mod role;
 
 use std::future::poll_fn;
@@ -67,7 +68,7 @@ pub async fn run(setup: Setup) {
         let deadline_ms = role.next_deadline_ms();
         poll_fn(|cx| {
             let rung = doorbell.poll_rung(cx).is_ready();
-            let done = role.poll_disk(cx).is_ready();
+            let done = role.poll_jobs(cx).is_ready();
             let due = alarm.poll_due(cx, &clock, deadline_ms).is_ready();
             if rung || done || due {
                 Poll::Ready(())

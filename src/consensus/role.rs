@@ -13,16 +13,20 @@ use ticketing_raftlog::{
 
 use crate::counters::ConsensusCounters;
 use crate::fatal::Fatal;
-use crate::lanes::Receiver;
 use crate::lanes::messages::{FromConsensus, ToConsensus};
+use crate::lanes::{Doorbell, Receiver};
 use crate::limits::{CONSENSUS_BYTES_WAITING, IDLE_MARK_MS, SPARE_RETRY_MS};
 use crate::locks::Proposals;
 use crate::locks::command::COMMAND_BYTES_MAX;
 use crate::runtime::Clock;
 
 use super::Setup;
-use super::append::{self, Done, Job, OpenFile};
+use super::disk::{Append, Appended, Disk};
 use super::fan_out::FanOut;
+use super::jobs::{self, Done, Job};
+
+/// Batches appended in one turn when none of them has to be waited for.
+const APPENDS_PER_TURN: usize = 8;
 
 /// Where a planned stop stands.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -44,6 +48,7 @@ pub(super) struct Role {
     clock: Clock,
     durability: Durability,
     counters: Arc<ConsensusCounters>,
+    doorbell: Arc<Doorbell>,
     from_shards: Receiver<ToConsensus>,
     shards: usize,
     core: Core,
@@ -62,7 +67,10 @@ pub(super) struct Role {
     job: Option<Job>,
     spare_job: Option<Job>,
     spare_retry_ms: u64,
-    open: Option<OpenFile>,
+    disk: Disk,
+    // What the append thread is writing, and whether it syncs it.
+    writing: Option<(PendingWrite, bool)>,
+    buffer: Vec<u8>,
     idle_since_ms: u64,
     reached: usize,
     stopped: usize,
@@ -78,9 +86,11 @@ impl Role {
             .map_or(setup.log.next_index(), |location| location.first_index);
         let shards = setup.to_shards.len();
         Self {
+            disk: Disk::start(&setup.doorbell),
             clock: setup.clock,
             durability: setup.durability,
             counters: setup.counters,
+            doorbell: setup.doorbell,
             from_shards: setup.from_shards,
             shards,
             core: Core::new(Start {
@@ -101,7 +111,8 @@ impl Role {
             job: None,
             spare_job: None,
             spare_retry_ms: 0,
-            open: None,
+            writing: None,
+            buffer: Vec::new(),
             idle_since_ms: setup.clock.now_ms(),
             reached: 0,
             stopped: 0,
@@ -113,11 +124,12 @@ impl Role {
     /// has stopped.
     pub(super) fn turn(&mut self) -> bool {
         let now_ms = self.clock.now_ms();
+        if let Some(appended) = self.disk.take_done() {
+            self.appended(appended);
+        }
         self.take_in();
         self.step(Input::Tick { now_ms });
-        if self.job.is_none() {
-            self.job = self.next_job(now_ms);
-        }
+        self.next_work(now_ms);
         self.want_spare(now_ms);
         self.fan_out.run(&self.log, self.core.commit());
         self.publish();
@@ -129,14 +141,14 @@ impl Role {
         let now_ms = self.clock.now_ms();
         // A full lane rings nobody when it has room again, so look.
         let lane_ms = self.fan_out.is_parked().then_some(now_ms + 1);
-        let mark_ms = (self.job.is_none() && self.log.needs_mark())
+        let mark_ms = (self.job.is_none() && !self.disk.is_busy() && self.log.needs_mark())
             .then_some(self.idle_since_ms + IDLE_MARK_MS);
         let spare_ms = (self.spare_retry_ms > now_ms).then_some(self.spare_retry_ms);
         [lane_ms, mark_ms, spare_ms].into_iter().flatten().min()
     }
 
-    /// Polls what was given to the disk; ready when something is done.
-    pub(super) fn poll_disk(&mut self, cx: &mut Context<'_>) -> Poll<()> {
+    /// Polls what was given to helper threads; ready when something is done.
+    pub(super) fn poll_jobs(&mut self, cx: &mut Context<'_>) -> Poll<()> {
         let mut any = Poll::Pending;
         if let Some(job) = &mut self.spare_job
             && let Poll::Ready(done) = job.as_mut().poll(cx)
@@ -204,24 +216,43 @@ impl Role {
         self.outputs = outputs;
     }
 
+    /// Starts work on the disk as long as nothing is with it and there is some.
+    fn next_work(&mut self, now_ms: u64) {
+        let mut appends = 0;
+        while self.job.is_none() && !self.disk.is_busy() && appends < APPENDS_PER_TURN {
+            appends += 1;
+            match self.next_job(now_ms) {
+                Some(job) => self.job = Some(job),
+                None if self.proposals.is_empty() || self.blocked.is_some() => return,
+                None => {}
+            }
+        }
+        if self.job.is_none() && !self.disk.is_busy() {
+            // More waits: let the shards have what is committed first.
+            self.doorbell.ring();
+        }
+    }
+
     fn next_job(&mut self, now_ms: u64) -> Option<Job> {
         if let Some(state) = self.hard_state_due.take() {
             let store = self.take_store();
-            return Some(append::hard_state(store, state));
+            return Some(jobs::hard_state(store, state));
         }
         if let Some(ceiling) = self.log.ceiling_due() {
             let store = self.take_store();
-            return Some(append::ceiling(store, ceiling));
+            return Some(jobs::ceiling(store, ceiling));
         }
         if let Some(batch) = self.blocked.take().or_else(|| self.gather()) {
-            return self.seal(batch);
+            let sealed = self.log.finish(batch);
+            self.write(sealed, self.durability);
+            return None;
         }
         if self.stopped == self.shards {
             return self.close();
         }
         if self.log.needs_mark() && now_ms >= self.idle_since_ms + IDLE_MARK_MS {
             let mark = self.log.mark(Vec::new());
-            return self.write(mark, self.durability);
+            self.write(mark, self.durability);
         }
         None
     }
@@ -239,7 +270,7 @@ impl Role {
             return None;
         }
         let term = self.core.term();
-        let mut batch = self.log.begin(Vec::with_capacity(self.proposals.bytes * 2));
+        let mut batch = self.log.begin(std::mem::take(&mut self.buffer));
         self.proposals.fill(&mut batch, term);
         let (count, first) = (batch.entries(), batch.first_index());
         self.core.step(
@@ -262,22 +293,24 @@ impl Role {
         Some(batch)
     }
 
-    fn seal(&mut self, batch: BatchBuilder) -> Option<Job> {
-        let sealed = self.log.finish(batch);
-        self.write(sealed, self.durability)
-    }
-
-    fn write(
-        &mut self,
-        sealed: Result<PendingWrite, NeedSegment>,
-        durability: Durability,
-    ) -> Option<Job> {
+    fn write(&mut self, sealed: Result<PendingWrite, NeedSegment>, durability: Durability) {
         match sealed {
-            Ok(write) => Some(append::batch(write, self.open.take(), durability)),
+            Ok(mut write) => {
+                let sync = durability == Durability::Sync;
+                let done = self.disk.append(Append {
+                    segment: Arc::clone(&write.segment),
+                    offset: write.offset,
+                    bytes: std::mem::take(&mut write.bytes),
+                    sync,
+                });
+                self.writing = Some((write, sync));
+                if let Some(appended) = done {
+                    self.appended(appended);
+                }
+            }
             Err(NeedSegment { batch }) => {
                 // An empty batch is a mark, which is made anew.
                 self.blocked = (!batch.is_empty()).then_some(batch);
-                None
             }
         }
     }
@@ -287,21 +320,21 @@ impl Role {
         match self.stop {
             Stop::Serving => {
                 self.stop = Stop::Syncing;
-                Some(append::sync_all(self.log.segments().cloned().collect()))
+                Some(jobs::sync_all(self.log.segments().cloned().collect()))
             }
             Stop::Syncing => {
                 self.stop = Stop::Marking;
                 let mark = self.log.clean_stop_mark(Vec::new());
-                let job = self.write(mark, Durability::Sync);
-                if job.is_none() {
+                self.write(mark, Durability::Sync);
+                if self.writing.is_none() {
                     self.stop = Stop::Syncing;
                 }
-                job
+                None
             }
             Stop::Marking => {
                 self.stop = Stop::Recording;
                 let store = self.take_store();
-                Some(append::clean_stop(store))
+                Some(jobs::clean_stop(store))
             }
             Stop::Recording => {
                 self.stop = Stop::Ended;
@@ -319,32 +352,30 @@ impl Role {
         }
     }
 
+    fn appended(&mut self, appended: Appended) {
+        fatal_unless(appended.result, "appending to the log");
+        let Some((write, synced)) = self.writing.take() else {
+            unreachable!("what is done was being written");
+        };
+        self.buffer = appended.bytes;
+        self.log.written(&write);
+        if synced {
+            self.log.synced(write.position_end);
+            self.counters.syncs.add(1);
+        }
+        self.counters.batches.add(1);
+        self.counters.commands.add(u64::from(write.entries));
+        self.counters.persist_us.add(appended.took_us);
+        if write.entries > 0 {
+            self.idle_since_ms = self.clock.now_ms();
+            self.step(Input::Persisted {
+                up_to: write.last_index,
+            });
+        }
+    }
+
     fn done(&mut self, done: Done) {
         match done {
-            Done::Appended {
-                write,
-                file,
-                result,
-                took_us,
-                synced,
-            } => {
-                fatal_unless(result, "appending to the log");
-                self.open = Some(file);
-                self.log.written(&write);
-                if synced {
-                    self.log.synced(write.position_end);
-                    self.counters.syncs.add(1);
-                }
-                self.counters.batches.add(1);
-                self.counters.commands.add(u64::from(write.entries));
-                self.counters.persist_us.add(took_us);
-                if write.entries > 0 {
-                    self.idle_since_ms = self.clock.now_ms();
-                    self.step(Input::Persisted {
-                        up_to: write.last_index,
-                    });
-                }
-            }
             Done::HardState {
                 store,
                 state,
@@ -386,7 +417,7 @@ impl Role {
             && now_ms >= self.spare_retry_ms
             && let Some(spec) = self.log.wants_spare()
         {
-            self.spare_job = Some(append::spare(spec));
+            self.spare_job = Some(jobs::spare(spec));
         }
     }
 

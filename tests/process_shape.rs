@@ -1,0 +1,119 @@
+//! The shape of the running process: rings, mappings, threads, what an idle
+//! server costs.
+
+mod support;
+
+use std::collections::BTreeSet;
+use std::fs;
+use std::time::Duration;
+
+use support::{Options, RawClient, Server, wait_until};
+
+/// The runtime keeps a main and a latency ring for every executor, and one for
+/// polled disk I/O where the kernel offers it.
+const RINGS_PER_EXECUTOR: std::ops::RangeInclusive<usize> = 2..=3;
+
+fn rings(pid: u32) -> usize {
+    descriptors(pid)
+        .iter()
+        .filter(|link| link.contains("io_uring"))
+        .count()
+}
+
+fn descriptors(pid: u32) -> Vec<String> {
+    fs::read_dir(format!("/proc/{pid}/fd"))
+        .expect("the process lives")
+        .filter_map(|entry| fs::read_link(entry.ok()?.path()).ok())
+        .map(|link| link.to_string_lossy().into_owned())
+        .collect()
+}
+
+fn thread_names(pid: u32) -> Vec<String> {
+    fs::read_dir(format!("/proc/{pid}/task"))
+        .expect("the process lives")
+        .filter_map(|entry| fs::read_to_string(entry.ok()?.path().join("comm")).ok())
+        .map(|name| name.trim().to_owned())
+        .collect()
+}
+
+/// The executors' names: their helper threads carry the same ones.
+fn executors(pid: u32) -> usize {
+    thread_names(pid)
+        .into_iter()
+        .filter(|name| name.starts_with("shard-") || name == "consensus")
+        .collect::<BTreeSet<String>>()
+        .len()
+}
+
+#[test]
+fn each_executor_has_rings_of_its_own_and_the_segment_is_mapped() {
+    let mut per_executor = Vec::new();
+    for shards in [1_u16, 2, 3] {
+        let server = Server::start(Options::shards(shards));
+        let mut client = RawClient::connect(server.address);
+        let token = client.hold("k", 5);
+        client.give_back("k", token);
+        let pid = server.pid();
+        let (rings, executors) = (rings(pid), executors(pid));
+        assert!(executors >= usize::from(shards), "{:?}", thread_names(pid));
+        assert_eq!(
+            rings % executors,
+            0,
+            "{rings} rings for {executors} executors"
+        );
+        per_executor.push(rings / executors);
+
+        let maps = fs::read_to_string(format!("/proc/{pid}/maps")).expect("the process lives");
+        let log = server.data_dir().join("log");
+        let mapped: Vec<&str> = maps
+            .lines()
+            .filter(|line| line.contains(&*log.to_string_lossy()))
+            .collect();
+        assert!(
+            !mapped.is_empty(),
+            "no segment of {} is mapped",
+            log.display()
+        );
+        assert!(
+            mapped.iter().all(|line| line.contains(" r--s ")),
+            "segments are mapped shared and read-only: {mapped:?}"
+        );
+    }
+    assert!(
+        per_executor.iter().all(|rings| *rings == per_executor[0]),
+        "one set of rings for each executor: {per_executor:?}"
+    );
+    assert!(
+        RINGS_PER_EXECUTOR.contains(&per_executor[0]),
+        "{per_executor:?}"
+    );
+    println!("rings per executor: {}", per_executor[0]);
+}
+
+#[test]
+fn closed_connections_leave_no_descriptor_and_an_idle_server_costs_nothing() {
+    let server = Server::start(Options::shards(2));
+    let pid = server.pid();
+    let before = descriptors(pid).len();
+    let clients: Vec<RawClient> = (0..200)
+        .map(|_| RawClient::connect(server.address))
+        .collect();
+    assert!(descriptors(pid).len() >= before + 200);
+    drop(clients);
+    wait_until("all descriptors are given back", || {
+        descriptors(pid).len() <= before
+    });
+
+    let ticks = || {
+        let stat = fs::read_to_string(format!("/proc/{pid}/stat")).expect("the process lives");
+        let fields: Vec<&str> = stat.rsplit(')').next().unwrap_or("").split(' ').collect();
+        let number = |at: usize| fields[at].parse::<u64>().expect("a number");
+        number(12) + number(13)
+    };
+    // A tick is 10 ms, so this is at most 2 % of a core; it is far less.
+    let (start, watched) = (ticks(), Duration::from_secs(3));
+    std::thread::sleep(watched);
+    let used = ticks() - start;
+    println!("idle: {} ms of CPU in {watched:?}", used * 10);
+    assert!(used <= 6, "an idle server used {used} ticks in {watched:?}");
+}
