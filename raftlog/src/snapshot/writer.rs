@@ -84,10 +84,15 @@ impl SnapshotWriter {
     /// Whatever the system reports. Only a full disk leaves everything as it was.
     pub fn finish(mut self) -> io::Result<u64> {
         let index = self.spec.meta.index;
-        let bytes = self.encoder.end(&mut self.buffer);
-        disk::write_at(&self.file, &self.buffer, self.written)?;
-        disk::sync(&self.file)?;
         let dir = &self.spec.dir;
+        let bytes = self.encoder.end(&mut self.buffer);
+        let whole = disk::write_at(&self.file, &self.buffer, self.written)
+            .and_then(|()| disk::sync(&self.file));
+        if let Err(error) = whole {
+            // The first error is the one to report; a leftover is swept at the next start.
+            let _ = disk::remove_if_present(&unfinished_path_of(dir, index));
+            return Err(error);
+        }
         disk::rename(&unfinished_path_of(dir, index), &path_of(dir, index))?;
         disk::sync_dir(dir)?;
         remove_older(dir, index)?;
