@@ -161,10 +161,14 @@ fn killed_and_restarted(durability: &'static str, seed: u64) {
     let (mut known, mut written) = (Known::default(), 0);
     for shards in [1, 3, 2, 5, 1] {
         let mut client = RawClient::connect(server.address);
-        for _ in 0..BURSTS_PER_ROUND {
+        for number in 0..BURSTS_PER_ROUND {
             let asked = send(&mut client, burst(&mut rng, &known));
             known.take_in(&mut client, asked);
             check_disk(&data);
+            if number % 20 == 0 {
+                // Of a live node, which may be recycling just now.
+                verify_log(&data);
+            }
         }
         let unanswered = send(&mut client, burst(&mut rng, &known));
         std::thread::sleep(Duration::from_micros(rng.below(4_000)));
