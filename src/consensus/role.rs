@@ -71,6 +71,8 @@ pub(super) struct Role {
     blocked: Option<BatchBuilder>,
     job: Option<Job>,
     spare_job: Option<Job>,
+    // Something fits no segment that is there.
+    starved: bool,
     spare_retry_ms: u64,
     disk: Disk,
     // What the append thread is writing, and whether it syncs it.
@@ -117,6 +119,7 @@ impl Role {
             blocked: None,
             job: None,
             spare_job: None,
+            starved: false,
             spare_retry_ms: 0,
             writing: None,
             buffer: Vec::new(),
@@ -158,7 +161,8 @@ impl Role {
         let now_ms = self.clock.now_ms();
         // A full lane rings nobody when it has room again, so look.
         let lane_ms = self.fan_out.is_parked().then_some(now_ms + 1);
-        let mark_ms = (self.job.is_none() && !self.disk.is_busy() && self.log.needs_mark())
+        let mark_due = self.log.needs_mark() && !self.starved;
+        let mark_ms = (self.job.is_none() && !self.disk.is_busy() && mark_due)
             .then_some(self.idle_since_ms + IDLE_MARK_MS);
         let spare_ms = (self.spare_retry_ms > now_ms).then_some(self.spare_retry_ms);
         let snapshot_ms = self.snapshots.next_deadline_ms(now_ms);
@@ -287,7 +291,7 @@ impl Role {
         if self.stopped == self.shards {
             return self.close();
         }
-        if self.log.needs_mark() && now_ms >= self.idle_since_ms + IDLE_MARK_MS {
+        if self.log.needs_mark() && !self.starved && now_ms >= self.idle_since_ms + IDLE_MARK_MS {
             let mark = self.log.mark(Vec::new());
             self.write(mark, self.durability);
         }
@@ -346,6 +350,7 @@ impl Role {
                 }
             }
             Err(NeedSegment { batch }) => {
+                self.starved = true;
                 // An empty batch is a mark, which is made anew.
                 self.blocked = (!batch.is_empty()).then_some(batch);
             }
@@ -441,7 +446,10 @@ impl Role {
                 fatal_unless(result, "recording the stop");
                 self.store = Some(store);
             }
-            Done::Spare(Ok(segment)) => self.log.give_spare(segment),
+            Done::Spare(Ok(segment)) => {
+                self.log.give_spare(segment);
+                self.starved = false;
+            }
             Done::Spare(Err(error)) if is_full(&error) => {
                 tracing::warn!("no room for the next log segment: {error}; trying again");
                 self.log.spare_failed();
