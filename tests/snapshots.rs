@@ -6,6 +6,7 @@ mod support;
 use std::collections::{BTreeMap, BTreeSet};
 use std::fs;
 use std::path::Path;
+use std::process;
 use std::time::{Duration, Instant};
 
 use support::raw::{acquire, release};
@@ -257,6 +258,56 @@ fn a_damaged_snapshot_stops_the_server_and_is_named() {
     let stderr = String::from_utf8_lossy(&output.stderr);
     assert!(stderr.contains(newest.to_str().expect("text")), "{stderr}");
     assert!(stderr.contains("offset 4096"), "{stderr}");
+}
+
+/// A small disk of its own at a folder, until it is dropped.
+struct SmallDisk<'a>(&'a Path);
+
+impl<'a> SmallDisk<'a> {
+    /// `None` where this process may not mount one.
+    fn mount(folder: &'a Path, size: &str) -> Option<Self> {
+        let mounted = process::Command::new("mount")
+            .args(["-t", "tmpfs", "-o", &format!("size={size}"), "tmpfs"])
+            .arg(folder)
+            .output()
+            .is_ok_and(|output| output.status.success());
+        mounted.then_some(Self(folder))
+    }
+}
+
+impl Drop for SmallDisk<'_> {
+    fn drop(&mut self) {
+        let _ = process::Command::new("umount")
+            .arg("-l")
+            .arg(self.0)
+            .status();
+    }
+}
+
+#[test]
+fn a_full_disk_is_a_reason_for_a_snapshot_and_then_it_goes_on() {
+    let rarely = "\n[log]\nsegment_bytes = 65536\nsnapshot_log_bytes = 1000000000\n\
+                  snapshot_log_entries = 1000000000\n";
+    let mut server = Server::start(Options::shards(1).limits(rarely));
+    server.kill9();
+    let data = server.data_dir();
+    // Room for twenty segments, and some for a snapshot.
+    let Some(_disk) = SmallDisk::mount(&data, "1352k") else {
+        println!("skipped: only root can mount a small disk");
+        return;
+    };
+    server.restart();
+    let (mut rng, mut known) = (Rng::new(4), Known::default());
+    let mut client = RawClient::connect(server.address);
+    while server.metric("snapshots") < 3 {
+        let asked = send(&mut client, burst(&mut rng, &known));
+        known.take_in(&mut client, asked);
+    }
+    assert!(server.stderr().contains("no room for the next log segment"));
+    drop(client);
+    server.kill9();
+    server.restart();
+    known.find_out(&mut RawClient::connect(server.address), BTreeMap::new());
 }
 
 fn open(data: &Path) -> Opened {
