@@ -2,6 +2,8 @@
 //! tell what may be restarted from what must not be.
 
 use std::fmt::Display;
+use std::sync::Arc;
+use std::sync::atomic::AtomicBool;
 
 /// A reason to end the process, with its exit code.
 ///
@@ -25,11 +27,13 @@ pub enum Fatal {
     Panic = 15,
     /// An executor could not be started, or ended before it was asked to.
     Executor = 16,
+    /// A mapped part of the log could not be read back from the disk (SIGBUS).
+    MappedRead = 17,
 }
 
 impl Fatal {
     /// Every reason there is, for documentation and its test.
-    pub const ALL: [Fatal; 7] = [
+    pub const ALL: [Fatal; 8] = [
         Fatal::Environment,
         Fatal::Listen,
         Fatal::Folder,
@@ -37,6 +41,7 @@ impl Fatal {
         Fatal::Disk,
         Fatal::Panic,
         Fatal::Executor,
+        Fatal::MappedRead,
     ];
 
     /// The process exit code.
@@ -66,6 +71,21 @@ pub fn exit_on_panic() {
             "a fault in the program ({info}); everything acknowledged is on disk: start it again and report this line"
         ));
     }));
+}
+
+/// Turns a read of the log's mapping that the disk refused into an exit with a
+/// code of its own.
+///
+/// # Errors
+/// The kernel's reason when the signal cannot be caught.
+pub fn exit_on_failed_mapping() -> std::io::Result<()> {
+    let always = Arc::new(AtomicBool::new(true));
+    signal_hook::flag::register_conditional_shutdown(
+        signal_hook::consts::SIGBUS,
+        Fatal::MappedRead.code(),
+        always,
+    )
+    .map(|_| ())
 }
 
 #[cfg(test)]

@@ -19,7 +19,7 @@ use crate::admin::{self, NodeView};
 use crate::config::{Config, LogConfig};
 use crate::consensus::{self, SnapshotPolicy};
 use crate::counters::{ConsensusCounters, ShardCounters};
-use crate::fatal::{Fatal, exit_on_panic};
+use crate::fatal::{Fatal, exit_on_failed_mapping, exit_on_panic};
 use crate::lanes::messages::{FromConsensus, SnapshotChunk, ToConsensus, ToShard};
 use crate::lanes::{Doorbell, Receiver, Sender, lane};
 use crate::limits::{COMMITTED_MESSAGES_WAITING, LANE_MESSAGES, SNAPSHOT_CHUNKS_WAITING};
@@ -38,6 +38,9 @@ use crate::watchdog::{self, Pulse};
 /// reason ([`Fatal`]).
 pub fn serve(config: &Config) {
     exit_on_panic();
+    if let Err(error) = exit_on_failed_mapping() {
+        Fatal::Environment.exit(format_args!("signals cannot be caught: {error}"));
+    }
     let executors = executors_of(config);
     let room = probe::machine(executors, config.limits.connections)
         .unwrap_or_else(|missing| Fatal::Environment.exit(missing));
@@ -189,6 +192,12 @@ fn admin_address(address: SocketAddr, view: &Arc<NodeView>) -> SocketAddr {
 }
 
 fn announce(config: &Config, listen: SocketAddr, admin: Option<SocketAddr>) {
+    if !listen.ip().is_loopback() {
+        tracing::warn!(
+            "clients on {listen} are not encrypted: whoever can read that network sees every key \
+             and token, and can take over a connection; keep it to a network you trust"
+        );
+    }
     let durability = match config.durability {
         Durability::Sync => "sync",
         Durability::Memory => "memory",

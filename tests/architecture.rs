@@ -157,14 +157,23 @@ fn imports_go_one_way() {
     );
     forbid(
         "raftlog/src",
-        &["ticketing", "ticketing_protocol", "glommio"],
+        &["ticketing_protocol", "glommio"],
         "the log knows nothing of locks, the protocol or the runtime",
     );
     forbid(
         "protocol/src",
-        &["ticketing", "ticketing_raftlog", "glommio"],
+        &["ticketing_raftlog", "glommio"],
         "the protocol imports nothing of ours",
     );
+    for path in ["raftlog/src", "protocol/src"] {
+        for (file, code) in code_of(path) {
+            assert!(
+                !code.contains("ticketing::"),
+                "{} imports the server",
+                file.display()
+            );
+        }
+    }
     // They meet only through the messages of the lanes.
     for (path, word) in [("src/shard", "consensus"), ("src/consensus", "shard")] {
         for (file, code) in code_of(path) {

@@ -117,3 +117,16 @@ fn closed_connections_leave_no_descriptor_and_an_idle_server_costs_nothing() {
     println!("idle: {} ms of CPU in {watched:?}", used * 10);
     assert!(used <= 6, "an idle server used {used} ticks in {watched:?}");
 }
+
+#[test]
+fn a_mapping_that_cannot_be_read_ends_the_process_with_a_code_of_its_own() {
+    let mut server = Server::start(Options::shards(1));
+    let pid = rustix::process::Pid::from_raw(i32::try_from(server.pid()).expect("a pid"))
+        .expect("not zero");
+    rustix::process::kill_process(pid, rustix::process::Signal::BUS).expect("it runs");
+    let (status, _) = server.wait_exit();
+    assert_eq!(
+        status.code(),
+        Some(ticketing::fatal::Fatal::MappedRead.code())
+    );
+}

@@ -87,17 +87,17 @@ impl Copy {
         text
     }
 
-    /// `cargo test`, quick enough for its loads, and without debug information.
+    /// `cargo test`: what carries the load is optimised, all else built as quickly as can be.
     fn test(&self, arguments: &[&str]) -> Output {
-        let always = [
-            "test",
-            "--features",
-            "tracing",
-            "--config",
+        let mut always = vec!["test", "--features", "tracing"];
+        for setting in [
             "profile.dev.debug=0",
-            "--config",
             "profile.dev.opt-level=1",
-        ];
+            "profile.dev.package.'*'.opt-level=0",
+            "profile.dev.package.tokio.opt-level=1",
+        ] {
+            always.extend(["--config", setting]);
+        }
         self.cargo(&[&always, arguments].concat())
     }
 

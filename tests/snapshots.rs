@@ -11,7 +11,7 @@ use std::time::{Duration, Instant};
 
 use support::raw::{acquire, release};
 use support::rng::Rng;
-use support::server::{dump_log, verify_log};
+use support::server::{run, verify_log};
 use support::{Options, RawClient, Server, wait_until};
 use ticketing::locks::Command;
 use ticketing_protocol::Reply;
@@ -186,6 +186,7 @@ fn killed_and_restarted(durability: &'static str, seed: u64) {
     assert!(status.success(), "{stderr}");
 
     let report = verify_log(&data);
+    assert_eq!(report["verdict"], "clean", "{report}");
     assert!(report["snapshot"]["index"].as_u64() > Some(0), "{report}");
     let newest = fs::read_dir(data.join("log"))
         .expect("a folder")
@@ -205,7 +206,11 @@ fn killed_and_restarted(durability: &'static str, seed: u64) {
     );
     // The dump, read from the snapshot on, ends in what the answers said.
     let mut held = BTreeMap::new();
-    for record in dump_log(&data) {
+    let output = run(&["log", "dump", data.to_str().expect("text"), "--json"]);
+    assert!(output.status.success(), "{output:?}");
+    let text = String::from_utf8(output.stdout).expect("text");
+    for line in text.lines() {
+        let record: serde_json::Value = serde_json::from_str(line).expect("JSON");
         let Some(key) = record["key"].as_str() else {
             continue;
         };

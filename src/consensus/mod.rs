@@ -9,6 +9,7 @@
 
 mod disk;
 mod fan_out;
+mod gathering;
 mod jobs;
 mod restore;
 mod role;

@@ -1,6 +1,5 @@
 //! The consensus role's state, and the turn that moves it on.
 
-use std::collections::VecDeque;
 use std::io;
 use std::sync::Arc;
 use std::task::{Context, Poll};
@@ -16,13 +15,12 @@ use crate::fatal::Fatal;
 use crate::lanes::messages::{FromConsensus, ToConsensus};
 use crate::lanes::{Doorbell, Receiver};
 use crate::limits::{CONSENSUS_BYTES_WAITING, IDLE_MARK_MS, SPARE_RETRY_MS};
-use crate::locks::Proposals;
-use crate::locks::command::COMMAND_BYTES_MAX;
 use crate::runtime::Clock;
 
 use super::Setup;
 use super::disk::{Append, Appended, Disk};
 use super::fan_out::FanOut;
+use super::gathering::Gathering;
 use super::jobs::{self, Done, Job};
 use super::restore::Restore;
 use super::snapshots::Snapshots;
@@ -477,48 +475,6 @@ impl Role {
         counters.commit_index.set(self.core.commit().0);
         counters.waiting_bytes.set(self.proposals.bytes as u64);
         counters.segments.set(self.log.segment_files() as u64);
-    }
-}
-
-/// What the shards propose, until it is in a batch.
-#[derive(Debug, Default)]
-struct Gathering {
-    messages: VecDeque<Proposals>,
-    // Units of the first message that are in a batch already.
-    units_done: usize,
-    bytes: usize,
-}
-
-impl Gathering {
-    fn is_empty(&self) -> bool {
-        self.messages.is_empty()
-    }
-
-    fn add(&mut self, proposals: Proposals) {
-        if !proposals.is_empty() {
-            self.bytes += proposals.byte_len();
-            self.messages.push_back(proposals);
-        }
-    }
-
-    /// Moves whole units into `batch` as long as it has room.
-    fn fill(&mut self, batch: &mut BatchBuilder, term: Term) {
-        while let Some(message) = self.messages.front() {
-            for unit in message.units().skip(self.units_done) {
-                // Neighbours stay neighbours: a unit goes in whole.
-                if !batch.has_room_for(2, COMMAND_BYTES_MAX) {
-                    return;
-                }
-                for payload in unit.payloads() {
-                    let pushed = batch.push(EntryKind::Command, term, payload);
-                    assert!(pushed.is_ok(), "there was room for two of the longest");
-                }
-                self.units_done += 1;
-            }
-            self.bytes -= message.byte_len();
-            self.units_done = 0;
-            self.messages.pop_front();
-        }
     }
 }
 

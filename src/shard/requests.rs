@@ -16,8 +16,8 @@ use super::state::{ConnectionRef, Shard, millis};
 /// not keep the others waiting.
 const READS_PER_POLL: usize = 4;
 
-/// The connection must be closed: what it sent is no frame.
-struct Malformed;
+/// The connection is over: it ended, or what it sent is no frame.
+struct Over;
 
 impl Shard {
     /// Reads and serves one connection; ready when it is over.
@@ -29,57 +29,73 @@ impl Shard {
         }
         self.flush_connection(at, now_ms);
         for _ in 0..READS_PER_POLL {
-            let reserve = self.in_flight_with_reserve();
-            let output_limit = self.setup.limits.output_bytes as usize;
+            if !self.may_read(at, now_ms) {
+                return match self.connection(at) {
+                    Some(connection) if !connection.closing => Poll::Pending,
+                    _ => Poll::Ready(()),
+                };
+            }
+            // All connections share one buffer, lent out for one read.
             let mut buffer = std::mem::take(&mut self.read_buffer);
-            let Some(connection) = self.connection(at) else {
-                return Poll::Ready(());
-            };
-            if connection.closing {
-                self.read_buffer = buffer;
-                return Poll::Ready(());
-            }
-            let no_room = connection.in_flight.len() >= reserve;
-            if no_room || connection.output_waiting() >= output_limit {
-                connection.paused = true;
-                if no_room && connection.read_stalled_since_ms.is_none() {
-                    connection.read_stalled_since_ms = Some(now_ms);
-                    self.watch(at, now_ms + millis(STALLED_READ));
-                }
-                self.read_buffer = buffer;
-                return Poll::Pending;
-            }
-            let kept = connection.partial.len();
-            buffer[..kept].copy_from_slice(&connection.partial);
-            let read = connection.poll_read(cx, &mut buffer[kept..]);
-            let over = match read {
-                Poll::Pending => {
-                    self.read_buffer = buffer;
-                    return Poll::Pending;
-                }
-                Poll::Ready(Ok(0) | Err(_)) => true,
-                Poll::Ready(Ok(read)) => {
-                    connection.active_ms = now_ms;
-                    connection.partial.clear();
-                    self.take_bytes(now_ms, at, &buffer[..kept + read]).is_err()
-                }
-            };
+            let read = self.read_into(&mut buffer, now_ms, at, cx);
             self.read_buffer = buffer;
-            self.setup.doorbell.ring();
-            if over {
-                return Poll::Ready(());
+            match read {
+                Poll::Pending => return Poll::Pending,
+                Poll::Ready(Ok(())) => self.setup.doorbell.ring(),
+                Poll::Ready(Err(Over)) => {
+                    self.setup.doorbell.ring();
+                    return Poll::Ready(());
+                }
             }
         }
         cx.waker().wake_by_ref();
         Poll::Pending
     }
 
-    fn take_bytes(
+    /// Whether there is room for what a read may bring in; without, the
+    /// connection waits for it, watched.
+    fn may_read(&mut self, at: ConnectionRef, now_ms: u64) -> bool {
+        let reserve = self.in_flight_with_reserve();
+        let output_limit = self.setup.limits.output_bytes as usize;
+        let Some(connection) = self.connection(at) else {
+            return false;
+        };
+        let no_room = connection.in_flight.len() >= reserve;
+        if connection.closing || (!no_room && connection.output_waiting() < output_limit) {
+            return !connection.closing;
+        }
+        connection.paused = true;
+        if no_room && connection.read_stalled_since_ms.is_none() {
+            connection.read_stalled_since_ms = Some(now_ms);
+            self.watch(at, now_ms + millis(STALLED_READ));
+        }
+        false
+    }
+
+    fn read_into(
         &mut self,
+        buffer: &mut [u8],
         now_ms: u64,
         at: ConnectionRef,
-        bytes: &[u8],
-    ) -> Result<(), Malformed> {
+        cx: &mut Context<'_>,
+    ) -> Poll<Result<(), Over>> {
+        let Some(connection) = self.connection(at) else {
+            return Poll::Ready(Err(Over));
+        };
+        let kept = connection.partial.len();
+        buffer[..kept].copy_from_slice(&connection.partial);
+        match connection.poll_read(cx, &mut buffer[kept..]) {
+            Poll::Pending => Poll::Pending,
+            Poll::Ready(Ok(0) | Err(_)) => Poll::Ready(Err(Over)),
+            Poll::Ready(Ok(read)) => {
+                connection.active_ms = now_ms;
+                connection.partial.clear();
+                Poll::Ready(self.take_bytes(now_ms, at, &buffer[..kept + read]))
+            }
+        }
+    }
+
+    fn take_bytes(&mut self, now_ms: u64, at: ConnectionRef, bytes: &[u8]) -> Result<(), Over> {
         let mut rest = bytes;
         loop {
             match parse_request(rest) {
@@ -110,7 +126,7 @@ impl Shard {
         now_ms: u64,
         at: ConnectionRef,
         request: &Request<'_>,
-    ) -> Result<(), Malformed> {
+    ) -> Result<(), Over> {
         if self.is_in_flight(at, request.request_id()) {
             return self.malformed();
         }
@@ -235,8 +251,8 @@ impl Shard {
         self.reply(at, Reply::Error { request_id, code });
     }
 
-    fn malformed(&mut self) -> Result<(), Malformed> {
+    fn malformed(&mut self) -> Result<(), Over> {
         self.setup.counters.malformed.add(1);
-        Err(Malformed)
+        Err(Over)
     }
 }

@@ -106,7 +106,7 @@ async fn a_lease_that_ends_hands_the_key_on_and_not_before() {
     assert!(next.token() > first.token());
     let outcome = first.release().await.expect("an answer");
     assert_eq!(outcome, ReleaseOutcome::AlreadyGoneOrNotCurrent);
-    assert_eq!(server.metric("expired"), 1);
+    server.wait_metric("expired", 1);
     give_back(next).await;
     println!("a lease of {LEASE:?} handed on after {took:?}");
 }

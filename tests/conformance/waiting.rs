@@ -36,7 +36,7 @@ async fn a_wait_that_runs_out_is_a_timeout_and_its_connection_lives_on() {
             assert!(matches!(error, TicketError::Timeout), "{wait:?}: {error}");
         }
     }
-    assert_eq!(server.metric("waiting"), PENDING as u64);
+    server.wait_metric("waiting", PENDING as u64);
     give_back(late).await;
     while let Some(outcome) = pending.join_next().await {
         outcome.expect("every pending acquire got its answer");

@@ -105,49 +105,34 @@ fn wait_0_on_a_held_key_is_busy_at_once() {
     println!("100 tries in {took:?}");
 }
 
-/// When T comes for a wait, and how much later it may come without being late for the client.
+/// How long before its end a wait is answered, and what must be left of that when the answer is
+/// here, or the margin would be none.
 const MARGIN: Duration = Duration::from_millis(50);
+const LEFT: Duration = Duration::from_millis(15);
 /// Clocks of whole milliseconds on the server's side.
 const ROUNDING: Duration = Duration::from_millis(2);
 /// On a loaded machine an answer may be late; a server that is always late is at fault itself.
-const ATTEMPTS: u32 = 5;
+const ATTEMPTS: u32 = 8;
 
 #[test]
 fn a_wait_is_answered_a_margin_before_it_ends_and_a_second_earlier_under_a_fresh_leader() {
-    let mut server = Server::start(Options::shards(2));
-    let mut holder = RawClient::connect(server.address);
     let second = Duration::from_secs(1);
     // Within 5 s of ready: a wait of 1 s in full, longer ones a second shorter.
-    for attempt in 1..=ATTEMPTS {
-        if attempt > 1 {
-            server.kill9();
-            server.restart();
-            holder = RawClient::connect(server.address);
-        }
-        let ready = Instant::now();
-        holder.hold("key", 250);
+    let in_time = (0..ATTEMPTS).find_map(|_| {
+        let server = Server::start(Options::shards(2));
+        RawClient::connect(server.address).hold("key", 250);
         let expected = [(1, second), (2, second), (3, 2 * second)];
-        let in_time = waits_end(&server, &expected);
-        if in_time && ready.elapsed() < Duration::from_secs(4) {
-            break;
-        }
-        assert!(attempt < ATTEMPTS, "late {ATTEMPTS} times");
-        holder = RawClient::connect(server.address);
-        server.wait_metric("waiting", 0);
-    }
+        waits_end(&server, &expected).then_some(server)
+    });
+    let server = in_time.unwrap_or_else(|| panic!("late {ATTEMPTS} times"));
     // Every one in full, once it has been ready for long.
     std::thread::sleep(Duration::from_millis(5_100));
-    for attempt in 1..=ATTEMPTS {
-        if waits_end(&server, &[(1, second), (2, 2 * second)]) {
-            break;
-        }
-        assert!(attempt < ATTEMPTS, "late {ATTEMPTS} times");
-    }
-    holder.assert_usable();
+    let in_time = (0..ATTEMPTS).any(|_| waits_end(&server, &[(1, second), (2, 2 * second)]));
+    assert!(in_time, "late {ATTEMPTS} times");
 }
 
 /// Stands in the line of `key` with each wait, and measures when T comes: never earlier than
-/// the margin before `ends`. True if none came later than the end.
+/// the margin before `ends`. True if each came while something was left of the margin.
 fn waits_end(server: &Server, expected: &[(u8, Duration)]) -> bool {
     let mut client = RawClient::connect(server.address);
     let started = Instant::now();
@@ -172,7 +157,7 @@ fn waits_end(server: &Server, expected: &[(u8, Duration)]) -> bool {
             "wait {wait_s}: T after {took:?}"
         );
         println!("wait {wait_s} s: T after {took:?}");
-        all_in_time &= took < ends;
+        all_in_time &= took + LEFT < ends;
     }
     all_in_time
 }

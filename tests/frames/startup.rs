@@ -1,11 +1,13 @@
 //! What a start refuses: with which exit code, and whether it says what to do.
 
 use std::fs;
-use std::net::TcpListener;
+use std::net::{SocketAddr, TcpListener};
 use std::path::Path;
 
+use socket2::{Domain, Socket, Type};
+
 use crate::support::server::{BINARY, EXIT_FOLDER, EXIT_LISTEN, finished, run};
-use crate::support::{Options, RawClient, Server};
+use crate::support::{Options, RawClient, Server, wait_until};
 
 /// Bad usage, or a bad configuration.
 const EXIT_USAGE: i32 = 2;
@@ -20,6 +22,16 @@ fn a_port_that_is_taken_is_refused_and_the_first_server_serves_on() {
 
     let foreign = TcpListener::bind("127.0.0.1:0").expect("a port");
     let address = foreign.local_addr().expect("its address").to_string();
+    assert_refused(&address, dir.path(), EXIT_LISTEN, "another process listens");
+
+    // One that would share its port with anybody who asks for that.
+    let sharing = Socket::new(Domain::IPV4, Type::STREAM, None).expect("a socket");
+    sharing.set_reuse_port(true).expect("the option is set");
+    let any_port = SocketAddr::from(([127, 0, 0, 1], 0));
+    sharing.bind(&any_port.into()).expect("a port");
+    sharing.listen(1).expect("listening");
+    let address = sharing.local_addr().expect("its address").as_socket();
+    let address = address.expect("an internet address").to_string();
     assert_refused(&address, dir.path(), EXIT_LISTEN, "another process listens");
 }
 
@@ -165,6 +177,13 @@ fn an_address_that_others_can_reach_needs_a_token_of_16_bytes() {
     let server = Server::start(Options::shards(1).listen("0.0.0.0:0").token(token));
     let address = ([127, 0, 0, 1], server.address.port()).into();
     RawClient::connect_with(address, token.as_bytes()).assert_usable();
+    // Authenticated is not encrypted, and that is said loudly; on loopback there is no need.
+    wait_until("a warning that clients are not encrypted", || {
+        let stderr = server.stderr();
+        stderr.contains("WARN") && stderr.contains("not encrypted")
+    });
+    let loopback = Server::start(Options::shards(1));
+    assert!(!loopback.stderr().contains("WARN"), "{}", loopback.stderr());
 }
 
 #[test]

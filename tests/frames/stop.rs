@@ -35,6 +35,7 @@ fn a_stop_finishes_releases_and_answers_the_rest_with_not_active() {
     let (status, stderr) = server.wait_exit();
     assert_eq!(status.code(), Some(0), "{stderr}");
     let report = verify_log(&server.data_dir());
+    assert_eq!(report["verdict"], "clean", "{report}");
     assert_eq!(report["clean_stop"], true, "{report}");
 
     // What was released is free, what was held is held, and its token still works.

@@ -62,6 +62,14 @@ impl RawClient {
         self.stream.write_all(bytes).expect("sent");
     }
 
+    /// Sends bytes as they are, unless the connection is broken.
+    ///
+    /// # Errors
+    /// The socket's error.
+    pub fn try_send_bytes(&mut self, bytes: &[u8]) -> io::Result<()> {
+        self.stream.write_all(bytes)
+    }
+
     /// Sends an acquire and gives its id back.
     pub fn send_acquire(&mut self, key: &str, wait_s: u8, lease_s: u8) -> u64 {
         let request_id = self.new_id();
@@ -78,7 +86,7 @@ impl RawClient {
     ) -> Option<u64> {
         let request_id = self.new_id();
         let bytes = acquire(request_id, key, wait_s, lease_s);
-        self.stream.write_all(&bytes).ok().map(|()| request_id)
+        self.try_send_bytes(&bytes).ok().map(|()| request_id)
     }
 
     /// Sends a release and gives its id back.

@@ -239,7 +239,8 @@ impl Server {
         panic!("no metric {name}{labels} in:\n{text}");
     }
 
-    /// Waits until a metric has exactly this value.
+    /// Waits until a metric has exactly this value: gauges are published a moment after the answer
+    /// that they go with.
     pub fn wait_metric(&self, name: &str, value: u64) {
         let mut last = None;
         let deadline = Instant::now() + PATIENCE;
@@ -390,20 +391,18 @@ pub fn finished(command: &mut Command) -> Output {
     output
 }
 
-/// Fails unless `folder` holds a whole log, with nothing torn; the report of `log verify --json`.
+/// The report of `log verify --json` on the log in `folder`, which must not be damaged.
 pub fn verify_log(folder: &Path) -> serde_json::Value {
     let folder = folder.to_str().expect("a path of text");
     let output = run(&["log", "verify", folder, "--json"]);
     assert!(output.status.success(), "log verify: {output:?}");
-    let report: serde_json::Value = serde_json::from_slice(&output.stdout).expect("JSON");
-    assert_eq!(report["verdict"], "clean", "log verify: {report}");
-    report
+    serde_json::from_slice(&output.stdout).expect("JSON")
 }
 
-/// Every record of the log in `folder`, as `log dump --json` shows it.
-pub fn dump_log(folder: &Path) -> Vec<serde_json::Value> {
+/// Every record of the log in `folder` from that index on, as `log dump --json` shows it.
+pub fn dump_log(folder: &Path, from: u64) -> Vec<serde_json::Value> {
     let folder = folder.to_str().expect("a path of text");
-    let output = run(&["log", "dump", folder, "--json"]);
+    let output = run(&["log", "dump", folder, "--json", "--from", &from.to_string()]);
     assert!(output.status.success(), "log dump: {output:?}");
     let text = String::from_utf8(output.stdout).expect("text");
     text.lines()
