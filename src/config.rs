@@ -35,6 +35,29 @@ pub struct Config {
     pub consensus_shared: bool,
     /// Bounds.
     pub limits: Limits,
+    /// How the log lies on the disk.
+    pub log: LogConfig,
+}
+
+/// How the log lies on the disk (see [`crate::limits`]).
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct LogConfig {
+    /// Size of its segments.
+    pub segment_bytes: u32,
+    /// Bytes after which a snapshot is taken.
+    pub snapshot_log_bytes: u64,
+    /// Entries after which a snapshot is taken.
+    pub snapshot_log_entries: u64,
+}
+
+impl Default for LogConfig {
+    fn default() -> Self {
+        Self {
+            segment_bytes: limits::SEGMENT_BYTES_DEFAULT,
+            snapshot_log_bytes: limits::SNAPSHOT_LOG_BYTES_DEFAULT,
+            snapshot_log_entries: limits::SNAPSHOT_LOG_ENTRIES_DEFAULT,
+        }
+    }
 }
 
 /// Where the consensus role runs.
@@ -160,6 +183,16 @@ struct FileConfig {
     tls: Option<FileTls>,
     #[serde(default)]
     limits: FileLimits,
+    #[serde(default)]
+    log: FileLog,
+}
+
+#[derive(Debug, Default, Deserialize)]
+#[serde(deny_unknown_fields)]
+struct FileLog {
+    segment_bytes: Option<u32>,
+    snapshot_log_bytes: Option<u64>,
+    snapshot_log_entries: Option<u64>,
 }
 
 #[derive(Debug, Deserialize)]
@@ -215,6 +248,7 @@ impl Config {
             tls: None,
             consensus_shared: ConsensusCore::default().is_shared(cores()),
             limits: Limits::default(),
+            log: LogConfig::default(),
         };
         config.check(problems)
     }
@@ -250,6 +284,7 @@ impl Config {
             tls: tls(parsed.tls, base, &mut problems),
             consensus_shared: parsed.consensus_core.is_shared(cores()),
             limits: parsed.limits.checked(&mut problems),
+            log: parsed.log.checked(&mut problems),
         };
         config.check(problems)
     }
@@ -361,6 +396,54 @@ impl FileLimits {
                 limits::WAIT_MARGIN_MS,
             ),
         }
+    }
+}
+
+impl FileLog {
+    fn checked(&self, problems: &mut Vec<String>) -> LogConfig {
+        let default = LogConfig::default();
+        let mut bounded =
+            |name: &str, value: Option<u64>, default: u64, range: RangeInclusive<u64>| {
+                let value = value.unwrap_or(default);
+                if !range.contains(&value) {
+                    problems.push(format!(
+                        "log.{name} = {value}: must be {} to {}",
+                        range.start(),
+                        range.end()
+                    ));
+                }
+                value
+            };
+        let sizes = limits::SEGMENT_BYTES;
+        bounded(
+            "segment_bytes",
+            self.segment_bytes.map(u64::from),
+            u64::from(default.segment_bytes),
+            u64::from(*sizes.start())..=u64::from(*sizes.end()),
+        );
+        let log = LogConfig {
+            segment_bytes: self.segment_bytes.unwrap_or(default.segment_bytes),
+            snapshot_log_bytes: bounded(
+                "snapshot_log_bytes",
+                self.snapshot_log_bytes,
+                default.snapshot_log_bytes,
+                limits::SNAPSHOT_LOG_BYTES,
+            ),
+            snapshot_log_entries: bounded(
+                "snapshot_log_entries",
+                self.snapshot_log_entries,
+                default.snapshot_log_entries,
+                limits::SNAPSHOT_LOG_ENTRIES,
+            ),
+        };
+        if !(log.segment_bytes as usize).is_multiple_of(ticketing_raftlog::limits::BLOCK_BYTES) {
+            problems.push(format!(
+                "log.segment_bytes = {}: must be a multiple of {}",
+                log.segment_bytes,
+                ticketing_raftlog::limits::BLOCK_BYTES
+            ));
+        }
+        log
     }
 }
 

@@ -114,8 +114,14 @@ pub struct ConsensusCounters {
     pub persist_us: Counter,
     /// Bytes of proposals that wait for the next batch.
     pub waiting_bytes: Counter,
-    /// Segments of the log.
+    /// Segment files of the log, those that wait to be used again included.
     pub segments: Counter,
+    /// Snapshots written.
+    pub snapshots: Counter,
+    /// Last log index in the newest one.
+    pub snapshot_index: Counter,
+    /// Its size, in bytes.
+    pub snapshot_bytes: Counter,
     /// Rounds of the consensus loop.
     pub rounds: Counter,
 }

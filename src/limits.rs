@@ -125,6 +125,38 @@ pub const COMMITTED_MESSAGES_WAITING: usize = 64;
 /// How long the log may be idle before a mark says that all of it is synced.
 pub const IDLE_MARK_MS: u64 = 50;
 
+/// Size of a log segment, in bytes: a multiple of the log's block size.
+pub const SEGMENT_BYTES: RangeInclusive<u32> =
+    ticketing_raftlog::limits::MIN_SEGMENT_BYTES..=ticketing_raftlog::limits::MAX_SEGMENT_BYTES;
+/// See [`SEGMENT_BYTES`].
+pub const SEGMENT_BYTES_DEFAULT: u32 = ticketing_raftlog::limits::DEFAULT_SEGMENT_BYTES;
+
+/// Bytes of log after which a snapshot is taken: what a start reads at most, and
+/// what the log keeps on the disk for about twice as long.
+pub const SNAPSHOT_LOG_BYTES: RangeInclusive<u64> = 64 * 1024..=1 << 40;
+/// See [`SNAPSHOT_LOG_BYTES`].
+pub const SNAPSHOT_LOG_BYTES_DEFAULT: u64 = 256 * 1024 * 1024;
+
+/// Entries of the log after which a snapshot is taken: what a start applies at
+/// most.
+pub const SNAPSHOT_LOG_ENTRIES: RangeInclusive<u64> = 16..=1 << 32;
+/// See [`SNAPSHOT_LOG_ENTRIES`].
+pub const SNAPSHOT_LOG_ENTRIES_DEFAULT: u64 = 1 << 20;
+
+/// Segment files from which on a snapshot is taken whatever else is configured:
+/// half of what the log may have.
+pub const SNAPSHOT_SEGMENT_FILES: usize = ticketing_raftlog::limits::MAX_SEGMENTS / 2;
+
+/// Locks that a shard looks at in one round while it writes a cut.
+pub const SNAPSHOT_LOCKS_PER_CHUNK: u32 = 4_096;
+
+/// Chunks of a snapshot that may wait to be written. Beyond it the shards keep
+/// theirs, and try again.
+pub const SNAPSHOT_CHUNKS_WAITING: usize = 4;
+
+/// How long to wait before a snapshot is tried again that found no room.
+pub const SNAPSHOT_RETRY_MS: u64 = 1_000;
+
 /// How long to wait before trying again to make a log segment on a full disk.
 pub const SPARE_RETRY_MS: u64 = 100;
 
@@ -152,6 +184,11 @@ pub const KEEPALIVE_PROBES: u32 = 3;
 // A frame that is complete in the buffer can always be parsed, so a read
 // buffer that is full of one incomplete frame cannot happen.
 const _: () = assert!(READ_BUFFER_BYTES >= 4 * ticketing_protocol::limits::REQUEST_FRAME_MAX);
+// A chunk of a cut is a chunk of the file.
+const _: () = assert!(
+    SNAPSHOT_LOCKS_PER_CHUNK as usize * crate::locks::HELD_LOCK_BYTES_MAX
+        <= ticketing_raftlog::limits::MAX_SNAPSHOT_CHUNK_BYTES
+);
 const _: () = assert!(PROPOSAL_BYTES_WAITING <= CONSENSUS_BYTES_WAITING);
 const _: () = assert!(UNAUTHENTICATED_DEFAULT <= CONNECTIONS_DEFAULT);
 // The stop's silence must be able to happen within the stop.

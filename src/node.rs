@@ -10,18 +10,19 @@ use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
 use signal_hook::consts::{SIGINT, SIGTERM};
 use signal_hook::iterator::Signals;
+use ticketing_raftlog::limits::MAX_RETIRED_SEGMENTS;
 use ticketing_raftlog::{
     BootId, ClusterId, Durability, Folder, NodeId, OpenError, OpenOptions, Opened, RecoveryReport,
 };
 
 use crate::admin::{self, NodeView};
-use crate::config::Config;
-use crate::consensus;
+use crate::config::{Config, LogConfig};
+use crate::consensus::{self, SnapshotPolicy};
 use crate::counters::{ConsensusCounters, ShardCounters};
 use crate::fatal::{Fatal, exit_on_failed_mapping, exit_on_panic};
-use crate::lanes::messages::{FromConsensus, ToConsensus, ToShard};
+use crate::lanes::messages::{FromConsensus, SnapshotChunk, ToConsensus, ToShard};
 use crate::lanes::{Doorbell, Receiver, Sender, lane};
-use crate::limits::{COMMITTED_MESSAGES_WAITING, LANE_MESSAGES};
+use crate::limits::{COMMITTED_MESSAGES_WAITING, LANE_MESSAGES, SNAPSHOT_CHUNKS_WAITING};
 use crate::locks::TableLimits;
 use crate::node_signals::NodeSignals;
 use crate::probe;
@@ -101,13 +102,14 @@ fn claim(listen: SocketAddr) -> Claim {
 fn open(config: &Config) -> Opened {
     let options = OpenOptions {
         durability: config.durability,
+        segment_bytes: config.log.segment_bytes,
+        retired_segments: retired_segments(&config.log),
         boot_id: boot_id(),
         now_unix_s: SystemTime::now()
             .duration_since(UNIX_EPOCH)
             .map_or(0, |since| since.as_secs()),
         new_cluster_id: ClusterId(random_id()),
         new_node_id: NodeId(random_id()),
-        ..OpenOptions::default()
     };
     let opened = Folder::open_single(&config.data_dir, &options).unwrap_or_else(|error| {
         let fatal = match &error {
@@ -120,6 +122,14 @@ fn open(config: &Config) -> Opened {
     opened
 }
 
+/// As many as come free with each snapshot.
+fn retired_segments(log: &LogConfig) -> usize {
+    let freed = log.snapshot_log_bytes / u64::from(log.segment_bytes) + 1;
+    usize::try_from(freed).map_or(MAX_RETIRED_SEGMENTS, |freed| {
+        freed.min(MAX_RETIRED_SEGMENTS)
+    })
+}
+
 fn report(recovery: &RecoveryReport, folder: &Path) {
     tracing::info!(
         folder = %folder.display(),
@@ -127,8 +137,15 @@ fn report(recovery: &RecoveryReport, folder: &Path) {
         entries = recovery.entries,
         last_index = recovery.last_index.0,
         clean_stop = recovery.clean_stop,
+        snapshot = recovery.snapshot.map_or(0, |snapshot| snapshot.index.0),
         "log opened"
     );
+    if let Some(damaged) = &recovery.damaged_snapshot {
+        tracing::warn!(
+            "the newest snapshot is damaged, and an older one or the log itself still has \
+             everything: {damaged}"
+        );
+    }
     if let Some(index) = recovery.lost_memory_log {
         tracing::warn!(
             "the machine went down while the log was kept in memory only: every lock is lost; \
@@ -224,6 +241,8 @@ struct Parts {
     consensus_doorbell: Arc<Doorbell>,
     to_consensus: Sender<ToConsensus>,
     from_shards: Receiver<ToConsensus>,
+    to_snapshot: Sender<SnapshotChunk>,
+    snapshot_chunks: Receiver<SnapshotChunk>,
     consensus_counters: Arc<ConsensusCounters>,
     listen: SocketAddr,
     connections: u32,
@@ -246,7 +265,10 @@ impl Parts {
     ) -> Self {
         let consensus_doorbell = Doorbell::new();
         let (to_consensus, from_shards) = lane(LANE_MESSAGES, &consensus_doorbell);
+        let (to_snapshot, snapshot_chunks) = lane(SNAPSHOT_CHUNKS_WAITING, &consensus_doorbell);
         let mut parts = Self {
+            to_snapshot,
+            snapshot_chunks,
             clock: Clock::start(),
             key_seed: secret_seed(),
             shards: Vec::new(),
@@ -314,6 +336,12 @@ impl Parts {
             folder: opened.folder,
             doorbell: self.consensus_doorbell,
             from_shards: self.from_shards,
+            snapshot: opened.snapshot,
+            snapshots: SnapshotPolicy {
+                log_bytes: config.log.snapshot_log_bytes,
+                log_entries: config.log.snapshot_log_entries,
+            },
+            snapshot_chunks: self.snapshot_chunks,
             to_shards: self.commits,
             counters: self.consensus_counters,
         };
@@ -353,6 +381,7 @@ impl Parts {
                 from_consensus: part.from_consensus,
                 to_shards: self.to_shards.clone(),
                 to_consensus: self.to_consensus.clone(),
+                to_snapshot: self.to_snapshot.clone(),
                 counters: part.counters,
                 signals: Arc::clone(&self.signals),
             };

@@ -117,7 +117,10 @@ pub fn spawn_local(task: impl Future<Output = ()> + 'static) {
 
 /// Runs `work` on a helper thread, for what has no asynchronous form.
 pub async fn blocking<R: Send + 'static>(work: impl FnOnce() -> R + Send + 'static) -> R {
-    glommio::executor().spawn_blocking(work).await
+    // In a task of its own: the runtime keeps a waker for every poll of such a
+    // future until it is done, and allows a task 32,767 of them. A caller that
+    // is polled for other reasons meanwhile would use them up.
+    glommio::spawn_local(async move { glommio::executor().spawn_blocking(work).await }).await
 }
 
 /// Ready after `duration`.
@@ -283,4 +286,31 @@ fn with_fd<R>(socket: &impl AsRawFd, act: impl FnOnce(BorrowedFd<'_>) -> R) -> R
     #[allow(unsafe_code)]
     let fd = unsafe { BorrowedFd::borrow_raw(socket.as_raw_fd()) };
     act(fd)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_job_on_a_helper_thread_may_be_polled_any_number_of_times() {
+        let executor = Executor::spawn("test", None, || async {
+            let (go_on, wait) = mpsc::channel();
+            let mut job = std::pin::pin!(blocking(move || wait.recv()));
+            // More often than the runtime lets a task be woken by one job.
+            for poll in 0..40_000 {
+                poll_fn(|cx| {
+                    assert!(job.as_mut().poll(cx).is_pending());
+                    Poll::Ready(())
+                })
+                .await;
+                if poll % 10_000 == 0 {
+                    sleep(Duration::from_millis(1)).await;
+                }
+            }
+            go_on.send(7).expect("the job waits");
+            assert_eq!(job.await, Ok(7));
+        });
+        executor.expect("it starts").join().expect("no panic");
+    }
 }

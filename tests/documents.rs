@@ -53,6 +53,7 @@ fn the_configuration_in_the_operations_guide_is_valid_and_its_values_the_default
     let full = with(&uncommented.join("\n"));
     assert_eq!(plain.durability, full.durability);
     assert_eq!(plain.consensus_shared, full.consensus_shared);
+    assert_eq!(plain.log, full.log);
     assert_eq!(
         ticketing::config::Limits {
             connections: None,

@@ -9,7 +9,7 @@ use model::{Change, Key, Model, Reply};
 use proptest::prelude::*;
 use ticketing::locks::{
     Answer, Applied, Command, GrantRef, LockState, LockTable, Origin, Outputs, TableLimits,
-    key_hash,
+    held_locks, key_hash,
 };
 
 const KEYS: usize = 4;
@@ -48,6 +48,12 @@ enum Step {
     AdvanceToNext,
     Stop,
     Ready,
+    /// Begins a cut, unless one is being written.
+    Cut,
+    /// Takes some of it.
+    Chunk {
+        max_locks: u32,
+    },
 }
 
 fn step() -> impl Strategy<Value = Step> {
@@ -68,6 +74,8 @@ fn step() -> impl Strategy<Value = Step> {
         3 => Just(Step::AdvanceToNext),
         1 => Just(Step::Stop),
         2 => Just(Step::Ready),
+        3 => Just(Step::Cut),
+        4 => (1..3_u32).prop_map(|max_locks| Step::Chunk { max_locks }),
     ]
 }
 
@@ -110,7 +118,13 @@ struct World {
     held: BTreeMap<Key, u64>,
     /// By token: when its lease has run out by any clock.
     lease_over_ms: BTreeMap<u64, u64>,
+    lease_ms: BTreeMap<u64, u32>,
+    /// What was held at the cut that is being written: key, token, lease, left.
+    at_cut: Option<Vec<Held>>,
+    written: Vec<u8>,
 }
+
+type Held = (Key, u64, u32, u64);
 
 impl World {
     fn new(limits: TableLimits) -> Self {
@@ -129,6 +143,9 @@ impl World {
             standing: BTreeMap::new(),
             held: BTreeMap::new(),
             lease_over_ms: BTreeMap::new(),
+            lease_ms: BTreeMap::new(),
+            at_cut: None,
+            written: Vec::new(),
         }
     }
 
@@ -205,8 +222,65 @@ impl World {
                 self.table.set_ready(now);
                 self.model.set_ready(now);
             }
+            Step::Cut => self.cut(),
+            Step::Chunk { max_locks } => self.chunk(max_locks),
         }
         self.compare(matches!(step, Step::Stop));
+    }
+
+    fn cut(&mut self) {
+        if self.at_cut.is_some() {
+            return;
+        }
+        let held = self.held.iter().map(|(&key, &token)| {
+            let left_ms = self.lease_over_ms[&token].saturating_sub(self.now_ms);
+            (key, token, self.lease_ms[&token], left_ms)
+        });
+        self.at_cut = Some(held.collect());
+        self.table.begin_snapshot(self.now_ms);
+    }
+
+    fn chunk(&mut self, max_locks: u32) {
+        let before = self.written.len();
+        let chunk = self.table.snapshot_chunk(max_locks, &mut self.written);
+        assert!(chunk.locks <= max_locks);
+        let locks = held_locks(&self.written[before..]).count();
+        assert_eq!(locks, chunk.locks as usize);
+        if self.at_cut.is_none() {
+            assert_eq!((chunk.locks, chunk.more), (0, false));
+        } else if !chunk.more {
+            self.check_cut();
+        }
+    }
+
+    /// What was written is what was held at the cut; and it can be loaded.
+    fn check_cut(&mut self) {
+        let mut expected = self.at_cut.take().expect("a cut");
+        let mut restored = LockTable::new(TableLimits::default(), 0);
+        let mut written: Vec<Held> = held_locks(&self.written)
+            .map(|lock| {
+                let lock = lock.expect("it decodes");
+                let hash = key_hash(0, lock.key);
+                assert!(restored.restore_lock(5, hash, &lock));
+                assert!(!restored.restore_lock(5, hash, &lock), "not twice");
+                let view = restored.lock(5, hash, lock.key).expect("it is there");
+                assert_eq!(
+                    (view.token, view.lease_ms),
+                    (Some(lock.token), lock.lease_ms)
+                );
+                (
+                    number(lock.key),
+                    lock.token,
+                    lock.lease_ms,
+                    lock.left_ms.into(),
+                )
+            })
+            .collect();
+        written.sort_unstable();
+        expected.sort_unstable();
+        assert_eq!(written, expected);
+        assert_eq!(restored.stats().held as usize, expected.len());
+        self.written.clear();
     }
 
     fn origin(&mut self) -> Origin {
@@ -244,6 +318,7 @@ impl World {
             (Command::Grant { lease_ms, .. }, Applied::Granted { token }) => {
                 assert_eq!(token, index);
                 assert_eq!(self.held.insert(key, token), None);
+                self.lease_ms.insert(token, lease_ms);
                 let lease_ms = u64::from(lease_ms);
                 self.lease_over_ms
                     .insert(token, now + (lease_ms * 1_001).div_ceil(1_000) + 20);
@@ -345,6 +420,9 @@ impl World {
     /// Lets everything come to its end: every request answered, every lease over, nothing left.
     fn come_to_rest(&mut self) {
         self.step(&Step::Ready);
+        while self.at_cut.is_some() {
+            self.step(&Step::Chunk { max_locks: 1 });
+        }
         for _ in 0..10_000 {
             match (self.log.is_empty(), self.table.next_deadline_ms()) {
                 (false, _) => self.step(&Step::Apply { count: 1, gap: 1 }),

@@ -5,6 +5,7 @@
 //! DIR/identity  whose log this is; written once
 //! DIR/state     term, vote and what else must never be forgotten
 //! DIR/log/      segments, named by use number
+//! DIR/snapshots/  what the state was at one index, named by it
 //! DIR/creating  only while the folder is being created
 //! ```
 
@@ -22,12 +23,13 @@ use crate::error::OpenError;
 use crate::hardstate::{HardStateStore, NodeState, STATE_FILE};
 use crate::identity::{self, IDENTITY_FILE, Identity};
 use crate::limits::{
-    BLOCK_BYTES, DEFAULT_SEGMENT_BYTES, INDEXES_PER_SECOND, MAX_INDEX, MAX_SEGMENT_BYTES,
-    MIN_SEGMENT_BYTES,
+    BLOCK_BYTES, DEFAULT_RETIRED_SEGMENTS, DEFAULT_SEGMENT_BYTES, INDEXES_PER_SECOND, MAX_INDEX,
+    MAX_RETIRED_SEGMENTS, MAX_SEGMENT_BYTES, MIN_SEGMENT_BYTES,
 };
 use crate::log::{Log, room_of};
 use crate::recovery::{self, RecoveryReport};
 use crate::segment::{self, Segment, SegmentSpec};
+use crate::snapshot::{self, SNAPSHOT_DIR, SnapshotReader};
 use crate::types::{
     BootId, ClusterId, Durability, HardState, LogIndex, Mode, NodeId, Position, Term, UseNumber,
 };
@@ -53,6 +55,9 @@ pub struct OpenOptions {
     pub now_unix_s: u64,
     /// Size of new segments: a multiple of 4,096 in `MIN_SEGMENT_BYTES..=MAX_SEGMENT_BYTES`.
     pub segment_bytes: u32,
+    /// How many recycled segments to keep for coming spares; at most
+    /// [`crate::limits::MAX_RETIRED_SEGMENTS`].
+    pub retired_segments: usize,
     /// 128 random bits; used only when the folder is created.
     pub new_cluster_id: ClusterId,
     /// 128 random bits; used only when the folder is created.
@@ -67,6 +72,7 @@ impl Default for OpenOptions {
             boot_id: BootId::default(),
             now_unix_s: 0,
             segment_bytes: DEFAULT_SEGMENT_BYTES,
+            retired_segments: DEFAULT_RETIRED_SEGMENTS,
             new_cluster_id: ClusterId::default(),
             new_node_id: NodeId::default(),
         }
@@ -94,6 +100,9 @@ pub struct Opened {
     pub store: HardStateStore,
     /// The log.
     pub log: Log,
+    /// What the log goes on from, if it does not begin at its first index: load it, then apply
+    /// the log's entries.
+    pub snapshot: Option<SnapshotReader>,
     /// What was found, and done about it.
     pub recovery: RecoveryReport,
 }
@@ -116,8 +125,7 @@ impl Folder {
             });
         }
         let mut store = HardStateStore::open(dir)?;
-        let (log, mut recovery) =
-            recovery::recover(&dir.join(LOG_DIR), &identity, &mut store, options)?;
+        let (log, snapshot, mut recovery) = recovery::recover(dir, &identity, &mut store, options)?;
         recovery.created = created;
         Ok(Opened {
             folder,
@@ -125,6 +133,7 @@ impl Folder {
             hard_state: store.state().hard,
             store,
             log,
+            snapshot,
             recovery,
         })
     }
@@ -201,11 +210,14 @@ impl Folder {
         };
         let log_dir = dir.join(LOG_DIR);
         make_dir(&log_dir).map_err(io_error)?;
+        make_dir(&dir.join(SNAPSHOT_DIR)).map_err(io_error)?;
         let spec = SegmentSpec {
             dir: log_dir,
             cluster_id: identity.cluster_id,
             use_number: UseNumber(1),
             segment_bytes: options.segment_bytes,
+            surplus: Vec::new(),
+            reuse: None,
         };
         begin_log(&spec, first_index, Term(0)).map_err(io_error)?;
         HardStateStore::create(dir, NodeState::default()).map_err(io_error)?;
@@ -226,6 +238,10 @@ impl Folder {
             for use_number in segment::list(&log_dir)? {
                 disk::remove_if_present(&log_dir.join(segment::file_name(use_number)))?;
             }
+        }
+        let snapshot_dir = self.dir.join(SNAPSHOT_DIR);
+        if snapshot_dir.try_exists()? {
+            snapshot::sweep_unfinished(&snapshot_dir)?;
         }
         Ok(())
     }
@@ -251,6 +267,14 @@ impl OpenOptions {
             return Err(OpenError::BadOption {
                 why: format!(
                     "segments of {bytes} bytes: must be a multiple of {BLOCK_BYTES} between {MIN_SEGMENT_BYTES} and {MAX_SEGMENT_BYTES}"
+                ),
+            });
+        }
+        if self.retired_segments > MAX_RETIRED_SEGMENTS {
+            return Err(OpenError::BadOption {
+                why: format!(
+                    "{} recycled segments to keep: must be at most {MAX_RETIRED_SEGMENTS}",
+                    self.retired_segments
                 ),
             });
         }
@@ -304,7 +328,7 @@ pub(crate) fn foreign(dir: &Path, why: &str) -> OpenError {
     }
 }
 
-fn make_dir(dir: &Path) -> io::Result<()> {
+pub(crate) fn make_dir(dir: &Path) -> io::Result<()> {
     match fs::DirBuilder::new().mode(DIR_MODE).create(dir) {
         Ok(()) => match dir.parent().filter(|parent| !parent.as_os_str().is_empty()) {
             Some(parent) => disk::sync_dir(parent),

@@ -25,21 +25,35 @@ pub struct BatchIndex {
     next: LogIndex,
     last_term: Term,
     begun: bool,
+    // What a snapshot covers, for a log whose first batches are gone.
+    covered: Option<(LogIndex, Term)>,
 }
 
 impl BatchIndex {
+    /// Nothing taken in yet, of a log that may begin with any batch up to the one behind `index`:
+    /// a snapshot covers what came before. `term` is the term of the entry at `index`.
+    #[must_use]
+    pub fn behind(index: LogIndex, term: Term) -> Self {
+        Self {
+            covered: Some((index, term)),
+            ..Self::default()
+        }
+    }
+
     /// Takes in the next batch.
     ///
     /// # Errors
     /// When the batch does not follow on what is there; the text says how. Nothing is changed.
     pub fn apply(&mut self, batch: &BatchSummary) -> Result<(), &'static str> {
         self.check(batch)?;
+        if !self.begun {
+            self.begin(batch);
+        }
         match batch.control {
             Some(Control::Reset { index, term }) => {
                 self.spans.clear();
                 self.base = index;
                 self.base_term = term;
-                self.begun = true;
             }
             Some(Control::Truncate { from, .. }) => self.truncate(from),
             Some(Control::Gap { .. }) | None => {}
@@ -52,8 +66,36 @@ impl BatchIndex {
             });
         }
         self.next = batch.next_index();
-        self.last_term = batch.last_term;
+        // A mark, as the first batch that is left, does not know what came before it.
+        self.last_term = self.last_term.max(batch.last_term);
+        if batch.control.is_some() {
+            self.last_term = batch.last_term;
+        }
         Ok(())
+    }
+
+    /// Forgets the entries up to `index`, which a snapshot covers; `term` is that of the last one.
+    /// Nothing happens if they are forgotten already.
+    ///
+    /// # Panics
+    /// When the log does not reach that far.
+    pub fn compact(&mut self, index: LogIndex, term: Term) {
+        if index <= self.base {
+            return;
+        }
+        assert!(index < self.next, "a snapshot beyond the log's end");
+        let gone = self.spans.partition_point(|span| span.last <= index);
+        self.spans.drain(..gone);
+        if let Some(first) = self.spans.first_mut() {
+            first.first = first.first.max(index.next());
+        }
+        // Room for what a busy hour held is given back.
+        if self.spans.capacity() / 4 > self.spans.len() {
+            self.spans.shrink_to(self.spans.len() * 2);
+        }
+        self.base = index;
+        self.base_term = term;
+        self.last_term = self.last_term.max(term);
     }
 
     /// The batch that holds the entry at `index`, or `None` when there is no such entry.
@@ -116,9 +158,16 @@ impl BatchIndex {
         match batch.control {
             Some(Control::Reset { .. }) => return Ok(()),
             _ if !self.begun => {
-                return Err(
-                    "the log does not begin with its first batch: an earlier segment is missing",
-                );
+                let Some((index, _)) = self.covered else {
+                    return Err(
+                        "the log does not begin with its first batch: an earlier segment is missing",
+                    );
+                };
+                if batch.first_index > index.next() {
+                    return Err(
+                        "the log begins behind what the snapshot covers: a segment is missing",
+                    );
+                }
             }
             Some(Control::Truncate {
                 from,
@@ -146,6 +195,19 @@ impl BatchIndex {
             }
         }
         Ok(())
+    }
+
+    /// Begins with the oldest batch that is left.
+    fn begin(&mut self, batch: &BatchSummary) {
+        self.begun = true;
+        self.base = batch.first_index.previous();
+        if let Some((_, term)) = self
+            .covered
+            .filter(|(index, _)| index.next() == batch.first_index)
+        {
+            self.base_term = term;
+            self.last_term = term;
+        }
     }
 
     fn truncate(&mut self, from: LogIndex) {

@@ -79,6 +79,7 @@ pub mod blocking;
 pub mod format;
 pub mod limits;
 pub mod raft;
+pub mod snapshot;
 
 mod batch;
 mod disk;
@@ -111,6 +112,7 @@ pub use reader::{LogReader, LogReport};
 pub use recovery::{RecoveryReport, Trimmed};
 pub use scan::{Kept, Scan, SegmentBytes, Verdict};
 pub use segment::{Segment, SegmentSpec};
+pub use snapshot::{SnapshotMeta, SnapshotReader, SnapshotSpec, SnapshotWriter};
 pub use types::{
     BootId, ClusterId, Durability, HardState, LogIndex, Mode, NodeId, Position, Term, UseNumber,
 };

@@ -30,6 +30,19 @@ pub const MAX_PAYLOAD_BYTES: usize = 16 << 10;
 /// refused at start. Each one takes an open file and a mapping.
 pub const MAX_SEGMENTS: usize = 4 << 10;
 
+/// Most recycled segments a log keeps for its next spares, whatever it is told to keep; older ones
+/// are removed.
+pub const MAX_RETIRED_SEGMENTS: usize = 64;
+
+/// Recycled segments a log keeps unless the options say otherwise.
+pub const DEFAULT_RETIRED_SEGMENTS: usize = 4;
+
+/// Longest body of one chunk of a snapshot.
+pub const MAX_SNAPSHOT_CHUNK_BYTES: usize = 1 << 20;
+
+/// A snapshot being written is synced each time that many more bytes of it were.
+pub const SNAPSHOT_SYNC_BYTES: u64 = 8 << 20;
+
 /// Indexes that a single node skips after any trim, so that a token which may have been in the
 /// lost bytes is never issued again.
 pub const GAP_INDEXES: u64 = 1 << 20;
@@ -64,6 +77,11 @@ const _: () = {
     // with room to spare for the batch's header, a control record, a record header and the trailer.
     assert!(SEGMENT_HEADER_BYTES + MAX_PAYLOAD_BYTES + BLOCK_BYTES <= MIN_SEGMENT_BYTES as usize);
     assert!(MAX_PAYLOAD_BYTES + BLOCK_BYTES <= MAX_BATCH_BYTES);
+    assert!(
+        DEFAULT_RETIRED_SEGMENTS <= MAX_RETIRED_SEGMENTS && MAX_RETIRED_SEGMENTS < MAX_SEGMENTS
+    );
+    assert!(MAX_SNAPSHOT_CHUNK_BYTES as u64 <= SNAPSHOT_SYNC_BYTES);
+    assert!(MAX_SNAPSHOT_CHUNK_BYTES <= u32::MAX as usize);
     // A trimmed memory log can take its gap before the ceiling is raised again.
     assert!(GAP_INDEXES < CEILING_MARGIN && CEILING_MARGIN < CEILING_STEP);
     assert!(MAX_RECORDS_PER_BATCH as u64 <= MAX_UNCOMMITTED_ENTRIES);

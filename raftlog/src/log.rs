@@ -1,14 +1,15 @@
 //! The log as its one writer holds it: segments, the index of batches, and appends.
 
+mod recycling;
+
 use std::collections::VecDeque;
 use std::path::PathBuf;
 use std::sync::Arc;
 
 use crate::batch::{BatchBuilder, BatchSummary, Control};
 use crate::index::{BatchIndex, Span};
-use crate::limits::MAX_SEGMENTS;
 use crate::parse::RecordRef;
-use crate::segment::{Segment, SegmentSpec};
+use crate::segment::Segment;
 use crate::types::{ClusterId, LogIndex, Position, Term, UseNumber};
 use crate::writer::{Planner, Room};
 
@@ -96,6 +97,7 @@ impl Location {
 #[derive(Debug)]
 pub struct Log {
     dir: PathBuf,
+    snapshot_dir: PathBuf,
     cluster_id: ClusterId,
     segment_bytes: u32,
     // Oldest first; the last is the one appended to.
@@ -103,16 +105,32 @@ pub struct Log {
     spare: Option<Segment>,
     spare_asked: bool,
     next_use: UseNumber,
+    // Segments that nothing needs any more, oldest first, none older than those in `surplus`.
+    retired: VecDeque<Retired>,
+    retired_max: usize,
+    // To be removed before the next spare is made, oldest first.
+    surplus: Vec<UseNumber>,
+    // The one that the spare asked for is made from.
+    reusing: Option<UseNumber>,
     planner: Planner,
     index: BatchIndex,
+}
+
+/// A segment that is not in use, nor mapped, any more.
+#[derive(Debug, Clone, Copy)]
+struct Retired {
+    use_number: UseNumber,
+    segment_bytes: u32,
 }
 
 /// What a log is made of after recovery.
 #[derive(Debug)]
 pub(crate) struct Parts {
     pub dir: PathBuf,
+    pub snapshot_dir: PathBuf,
     pub cluster_id: ClusterId,
     pub segment_bytes: u32,
+    pub retired_max: usize,
     pub segments: VecDeque<Arc<Segment>>,
     pub spare: Option<Segment>,
     pub next_use: UseNumber,
@@ -128,12 +146,17 @@ impl Log {
         );
         Self {
             dir: parts.dir,
+            snapshot_dir: parts.snapshot_dir,
             cluster_id: parts.cluster_id,
             segment_bytes: parts.segment_bytes,
             segments: parts.segments,
             spare: parts.spare,
             spare_asked: false,
             next_use: parts.next_use,
+            retired: VecDeque::new(),
+            retired_max: parts.retired_max,
+            surplus: Vec::new(),
+            reusing: None,
             planner: parts.planner,
             index: parts.index,
         }
@@ -216,40 +239,6 @@ impl Log {
     #[must_use]
     pub fn needs_mark(&self) -> bool {
         self.planner.needs_mark()
-    }
-
-    /// What spare segment to create ([`Segment::create`], on a thread that may block), once:
-    /// `None` when one is there or asked for, or the log has [`crate::limits::MAX_SEGMENTS`].
-    pub fn wants_spare(&mut self) -> Option<SegmentSpec> {
-        if self.spare.is_some() || self.spare_asked || !may_grow(self.segments.len()) {
-            return None;
-        }
-        self.spare_asked = true;
-        Some(SegmentSpec {
-            dir: self.dir.clone(),
-            cluster_id: self.cluster_id,
-            use_number: self.next_use,
-            segment_bytes: self.segment_bytes,
-        })
-    }
-
-    /// Hands the spare over.
-    ///
-    /// # Panics
-    /// When it is not the one asked for.
-    pub fn give_spare(&mut self, segment: Segment) {
-        assert!(
-            self.spare_asked && segment.use_number() == self.next_use,
-            "not the one asked for"
-        );
-        self.spare_asked = false;
-        self.next_use = UseNumber(self.next_use.0 + 1);
-        self.spare = Some(segment);
-    }
-
-    /// The spare could not be created (a full disk): [`Log::wants_spare`] asks anew.
-    pub fn spare_failed(&mut self) {
-        self.spare_asked = false;
     }
 
     /// Whether a spare segment is at hand.
@@ -380,26 +369,10 @@ impl Log {
     }
 }
 
-/// Whether a log of that many segments may get another one.
-fn may_grow(segments: usize) -> bool {
-    segments < MAX_SEGMENTS
-}
-
 /// The room of a segment, for planning.
 pub(crate) fn room_of(segment: &Segment) -> Room {
     Room {
         use_number: segment.use_number(),
         segment_bytes: segment.segment_bytes(),
-    }
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn a_log_grows_up_to_its_bound_and_not_beyond() {
-        assert!(may_grow(MAX_SEGMENTS - 1));
-        assert!(!may_grow(MAX_SEGMENTS));
     }
 }

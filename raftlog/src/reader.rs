@@ -12,8 +12,10 @@ use crate::folder::{LOG_DIR, foreign};
 use crate::hardstate::{self, NodeState};
 use crate::identity::{self, Identity};
 use crate::parse::BatchRef;
+use crate::recovery::newest_whole;
 use crate::scan::{Scan, SegmentBytes, Verdict};
 use crate::segment::{self, read_header};
+use crate::snapshot::{SNAPSHOT_DIR, SnapshotMeta, SnapshotReader};
 use crate::types::{BootId, LogIndex, Position, Term, UseNumber};
 
 /// How often a log that seems damaged is read again, in case its node is writing just now.
@@ -25,6 +27,7 @@ const RETRY_AFTER: Duration = Duration::from_millis(20);
 #[derive(Debug)]
 pub struct LogReader {
     log_dir: PathBuf,
+    snapshot_dir: PathBuf,
     identity: Identity,
     state: NodeState,
 }
@@ -52,6 +55,12 @@ pub struct LogReport {
     pub last_term: Term,
     /// Whether the log ends in the mark of a clean stop.
     pub clean_stop: bool,
+    /// The newest snapshot that is whole.
+    pub snapshot: Option<SnapshotMeta>,
+    /// How many items the state machine put into it.
+    pub snapshot_items: u64,
+    /// What is wrong with a newer one, which a start would do without.
+    pub damaged_snapshot: Option<String>,
 }
 
 impl LogReader {
@@ -65,6 +74,7 @@ impl LogReader {
         };
         Ok(Self {
             log_dir: dir.join(LOG_DIR),
+            snapshot_dir: dir.join(SNAPSHOT_DIR),
             identity,
             state: hardstate::read_only(dir)?,
         })
@@ -94,34 +104,45 @@ impl LogReader {
     /// When a file cannot be read, or a segment's header is damaged.
     pub fn verify(&self, boot_id: BootId) -> Result<LogReport, OpenError> {
         let same_boot = self.state.boot_id == boot_id;
-        let mut report = self.scan(same_boot)?;
+        let mut report = self.scan(same_boot);
         // A node that writes while its segments are read, front to back, leaves a picture that
         // never was on the disk: damage counts only when it is still there, at the same place.
         for _ in 1..MAX_ATTEMPTS {
-            if report.verdict == Verdict::Clean {
+            if report.as_ref().is_ok_and(|r| r.verdict == Verdict::Clean) {
                 break;
             }
             thread::sleep(RETRY_AFTER);
-            let again = self.scan(same_boot)?;
-            let unchanged = again == report;
+            let again = self.scan(same_boot);
+            let unchanged = matches!((&again, &report), (Ok(now), Ok(before)) if now == before);
             report = again;
             if unchanged {
                 break;
             }
         }
-        Ok(report)
+        report
     }
 
-    /// Shows every batch before `end` (a [`LogReport::end`]) with its file, in log order.
+    /// The newest snapshot that is whole, from its first chunk on.
     ///
     /// # Errors
-    /// As [`LogReader::verify`].
+    /// When the folder or a file cannot be read.
+    pub fn snapshot(&self) -> Result<Option<SnapshotReader>, OpenError> {
+        let (snapshot, _) = newest_whole(&self.snapshot_dir, self.identity.cluster_id)?;
+        Ok(snapshot)
+    }
+
+    /// Shows every batch that is left, up to the report's end, with its file, in log order.
+    ///
+    /// # Errors
+    /// As [`LogReader::verify`]; also when a live node's log has moved on meanwhile, so that not
+    /// all of it was shown.
     pub fn for_each(
         &self,
-        end: Position,
+        report: &LogReport,
         mut visit: impl FnMut(&Path, &BatchRef<'_>),
     ) -> Result<(), OpenError> {
-        let mut scan = Scan::new(self.identity.cluster_id);
+        let end = report.end;
+        let mut scan = self.begin(report.snapshot);
         self.each_segment(|path, bytes| {
             if bytes.use_number <= end.use_number() {
                 scan.segment(bytes, |batch| {
@@ -131,15 +152,38 @@ impl LogReader {
                 });
             }
         })?;
+        if scan.end() < end {
+            let moved =
+                io::Error::other("the node has moved on while its log was read; read again");
+            return Err(OpenError::io(&self.log_dir, "show all of the log", moved));
+        }
         Ok(())
     }
 
+    fn begin(&self, snapshot: Option<SnapshotMeta>) -> Scan {
+        match snapshot {
+            Some(covered) => Scan::behind(self.identity.cluster_id, covered),
+            None => Scan::new(self.identity.cluster_id),
+        }
+    }
+
     fn scan(&self, same_boot: bool) -> Result<LogReport, OpenError> {
-        let mut scan = Scan::new(self.identity.cluster_id);
+        let (snapshot, damaged) = newest_whole(&self.snapshot_dir, self.identity.cluster_id)?;
+        let covered = snapshot.as_ref().map(SnapshotReader::meta);
+        let mut scan = self.begin(covered);
         let segments = self.each_segment(|_, bytes| scan.segment(bytes, |_| {}))?;
         let index = scan.index();
+        let verdict = scan.verdict(same_boot);
+        let damaged_snapshot = match (verdict, damaged) {
+            // Without it there is not enough.
+            (Verdict::Corrupt { .. }, Some(error)) => return Err(error),
+            (_, damaged) => damaged.map(|error| error.to_string()),
+        };
         Ok(LogReport {
-            verdict: scan.verdict(same_boot),
+            verdict,
+            snapshot: covered,
+            snapshot_items: snapshot.map_or(0, |snapshot| snapshot.items()),
+            damaged_snapshot,
             end: scan.end(),
             mark: scan.mark(),
             segments,

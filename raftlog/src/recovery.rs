@@ -10,7 +10,7 @@ use crate::batch::Control;
 use crate::blocking;
 use crate::disk;
 use crate::error::OpenError;
-use crate::folder::{OpenOptions, begin_log, sweep_unfinished};
+use crate::folder::{LOG_DIR, OpenOptions, begin_log, make_dir, sweep_unfinished};
 use crate::hardstate::{HardStateStore, NodeState};
 use crate::identity::Identity;
 use crate::limits::{
@@ -19,7 +19,8 @@ use crate::limits::{
 use crate::log::{Log, Parts, room_of};
 use crate::scan::{Scan, SegmentBytes, Verdict};
 use crate::segment::{self, Segment, SegmentSpec};
-use crate::types::{Durability, LogIndex, Position, Term, UseNumber};
+use crate::snapshot::{self, SNAPSHOT_DIR, SnapshotMeta, SnapshotReader};
+use crate::types::{ClusterId, Durability, LogIndex, Position, Term, UseNumber};
 use crate::writer::{Planner, Start};
 
 /// Bytes that recovery reads and writes at a time.
@@ -58,6 +59,11 @@ pub struct RecoveryReport {
     pub ceiling: Option<LogIndex>,
     /// How often the folder was opened for writing, this time included.
     pub starts: u64,
+    /// What the log goes on from.
+    pub snapshot: Option<SnapshotMeta>,
+    /// The newest snapshot is damaged, as told here, and an older one with the log behind it, or
+    /// the whole log, still has everything. Say so loudly.
+    pub damaged_snapshot: Option<String>,
 }
 
 /// What was trimmed.
@@ -73,29 +79,45 @@ pub struct Trimmed {
 
 /// Recovers the log, and records that it is good under this boot.
 pub(crate) fn recover(
-    log_dir: &Path,
+    dir: &Path,
     identity: &Identity,
     store: &mut HardStateStore,
     options: &OpenOptions,
-) -> Result<(Log, RecoveryReport), OpenError> {
+) -> Result<(Log, Option<SnapshotReader>, RecoveryReport), OpenError> {
+    let (log_dir, snapshot_dir) = (&dir.join(LOG_DIR), &dir.join(SNAPSHOT_DIR));
     let io_error = |e| OpenError::io(log_dir, "recover the log", e);
     let before = *store.state();
     let same_boot = before.boot_id == options.boot_id;
     sweep_unfinished(log_dir).map_err(io_error)?;
+    make_dir(snapshot_dir)
+        .and_then(|()| snapshot::sweep_unfinished(snapshot_dir))
+        .map_err(|e| OpenError::io(snapshot_dir, "look for snapshots", e))?;
     let lost_memory_log = if is_lost(&before, same_boot) {
-        Some(replace_log(log_dir, identity, store, options)?)
+        let first_index = replace_log(log_dir, identity, store, options)?;
+        // What it covers is as lost as the log.
+        snapshot::remove_all(snapshot_dir)
+            .map_err(|e| OpenError::io(snapshot_dir, "drop the lost log's snapshots", e))?;
+        Some(first_index)
     } else {
         None
     };
 
+    let (snapshot, damaged_snapshot) = newest_whole(snapshot_dir, identity.cluster_id)?;
+    let covered = snapshot.as_ref().map(SnapshotReader::meta);
     let mut segments = open_segments(log_dir, identity)?;
-    let mut scan = Scan::new(identity.cluster_id);
+    let mut scan = match covered {
+        Some(covered) => Scan::behind(identity.cluster_id, covered),
+        None => Scan::new(identity.cluster_id),
+    };
     for segment in &segments {
         scan.segment(&bytes_of(segment), |_| {});
     }
     let trimmed = match scan.verdict(same_boot) {
         Verdict::Clean => None,
-        Verdict::Corrupt { at, why } => return Err(corrupt(log_dir, at, why)),
+        // Without the damaged snapshot there is not enough.
+        Verdict::Corrupt { at, why } => {
+            return Err(damaged_snapshot.unwrap_or_else(|| corrupt(log_dir, at, why)));
+        }
         Verdict::TornTail { at, why } => {
             // First of all, so that a start cut short in what follows still skips them.
             let floor = scan.index().next_index().plus(GAP_INDEXES);
@@ -129,7 +151,10 @@ pub(crate) fn recover(
         .map_err(io_error)?;
 
     let batches = scan.batches();
-    let mut log = assemble(log_dir, identity, options, segments, scan, ceiling)?;
+    let mut log = assemble(dir, identity, options, segments, scan, ceiling)?;
+    if let Some(covered) = &covered {
+        log.recycle(covered);
+    }
     let gap = write_gap(&mut log, store.state().next_index_floor).map_err(io_error)?;
     let index = log.index();
     let report = RecoveryReport {
@@ -147,8 +172,30 @@ pub(crate) fn recover(
         last_term: index.last_term(),
         ceiling,
         starts: store.state().starts,
+        snapshot: covered,
+        damaged_snapshot: damaged_snapshot.map(|error| error.to_string()),
     };
-    Ok((log, report))
+    Ok((log, snapshot, report))
+}
+
+/// The newest snapshot that is whole, and what is wrong with the newest one of all if that is
+/// another.
+pub(crate) fn newest_whole(
+    dir: &Path,
+    cluster_id: ClusterId,
+) -> Result<(Option<SnapshotReader>, Option<OpenError>), OpenError> {
+    let mut damaged = None;
+    let all = snapshot::list(dir).map_err(|e| OpenError::io(dir, "list the snapshots", e))?;
+    for index in all.into_iter().rev() {
+        match SnapshotReader::open(dir, cluster_id, index) {
+            Ok(reader) => return Ok((Some(reader), damaged)),
+            Err(error @ (OpenError::Corrupt { .. } | OpenError::WrongMagic { .. })) => {
+                damaged.get_or_insert(error);
+            }
+            Err(error) => return Err(error),
+        }
+    }
+    Ok((None, damaged))
 }
 
 /// Whether the machine went down under a log that was kept in memory only.
@@ -185,12 +232,11 @@ fn replace_log(
         cluster_id: identity.cluster_id,
         use_number: use_after(log_dir, &old)?,
         segment_bytes: options.segment_bytes,
+        surplus: Vec::new(),
+        reuse: None,
     };
     begin_log(&spec, first_index, state.hard.term).map_err(io_error)?;
-    for use_number in old {
-        disk::remove_if_present(&log_dir.join(segment::file_name(use_number))).map_err(io_error)?;
-    }
-    disk::sync_dir(log_dir).map_err(io_error)?;
+    segment::remove_oldest_first(log_dir, &old).map_err(io_error)?;
     Ok(first_index)
 }
 
@@ -270,13 +316,14 @@ fn rewrite_above_mark(segments: &[Segment], scan: &Scan) -> io::Result<u64> {
 }
 
 fn assemble(
-    log_dir: &Path,
+    dir: &Path,
     identity: &Identity,
     options: &OpenOptions,
     segments: Vec<Segment>,
     scan: Scan,
     ceiling: Option<LogIndex>,
 ) -> Result<Log, OpenError> {
+    let log_dir = &dir.join(LOG_DIR);
     let uses: Vec<UseNumber> = segments.iter().map(Segment::use_number).collect();
     let next_use = use_after(log_dir, &uses)?;
     let (mut used, mut spare) = (VecDeque::new(), None);
@@ -312,9 +359,11 @@ fn assemble(
         ceiling,
     });
     Ok(Log::new(Parts {
-        dir: log_dir.to_path_buf(),
+        dir: log_dir.clone(),
+        snapshot_dir: dir.join(SNAPSHOT_DIR),
         cluster_id: identity.cluster_id,
         segment_bytes: options.segment_bytes,
+        retired_max: options.retired_segments,
         segments: used,
         spare,
         next_use,

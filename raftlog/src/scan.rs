@@ -7,6 +7,7 @@ use crate::format::crc_seed;
 use crate::index::BatchIndex;
 use crate::limits::{BLOCK_BYTES, SEGMENT_HEADER_BYTES};
 use crate::parse::{BatchRef, Block, inspect, trailer_of};
+use crate::snapshot::SnapshotMeta;
 use crate::types::{ClusterId, Position, UseNumber};
 
 /// A segment's bytes, header block included.
@@ -54,6 +55,8 @@ pub enum Verdict {
 #[derive(Debug)]
 pub struct Scan {
     cluster_id: ClusterId,
+    // What a snapshot proves to have been in the log.
+    covered: Option<SnapshotMeta>,
     index: BatchIndex,
     kept: Vec<Kept>,
     end: Position,
@@ -80,6 +83,7 @@ impl Scan {
     pub fn new(cluster_id: ClusterId) -> Self {
         Self {
             cluster_id,
+            covered: None,
             index: BatchIndex::default(),
             kept: Vec::new(),
             end: Position::ZERO,
@@ -89,6 +93,17 @@ impl Scan {
             damage: None,
             broken: None,
             batches: 0,
+        }
+    }
+
+    /// Nothing read yet, of a log whose first segments may be gone: `snapshot` is synced.
+    #[must_use]
+    pub fn behind(cluster_id: ClusterId, snapshot: SnapshotMeta) -> Self {
+        Self {
+            covered: Some(snapshot),
+            index: BatchIndex::behind(snapshot.index, snapshot.term),
+            mark: snapshot.position,
+            ..Self::new(cluster_id)
         }
     }
 
@@ -141,7 +156,7 @@ impl Scan {
                     why: "the log's first batch is missing",
                 };
             }
-            return Verdict::Clean;
+            return self.short_of_the_snapshot().unwrap_or(Verdict::Clean);
         };
         let at = damage.at;
         if self.batches == 0 {
@@ -158,11 +173,22 @@ impl Scan {
         }
         match damage.beyond_one_batch {
             Some(why) if same_boot => Verdict::Corrupt { at, why },
-            _ => Verdict::TornTail {
+            _ => self.short_of_the_snapshot().unwrap_or(Verdict::TornTail {
                 at,
                 why: damage.why,
-            },
+            }),
         }
+    }
+
+    /// The verdict on a log that ends before what a snapshot was made of.
+    fn short_of_the_snapshot(&self) -> Option<Verdict> {
+        let covered = self.covered?;
+        (self.end < covered.position || self.index.next_index() <= covered.index).then_some(
+            Verdict::Corrupt {
+                at: self.end,
+                why: "the log ends before what its snapshot was made of",
+            },
+        )
     }
 
     /// The entries that count.

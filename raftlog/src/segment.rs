@@ -6,7 +6,7 @@
 
 use std::fs::{self, File, OpenOptions};
 use std::io;
-use std::os::unix::fs::FileExt;
+use std::os::unix::fs::FileExt as _;
 use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicU32, Ordering};
 
@@ -30,6 +30,11 @@ pub struct SegmentSpec {
     pub use_number: UseNumber,
     /// The file's size.
     pub segment_bytes: u32,
+    /// Segments that nothing needs any more, oldest first: they are removed before.
+    pub surplus: Vec<UseNumber>,
+    /// A segment of the same size that nothing needs any more: its file is used again. `None` for
+    /// a new file.
+    pub reuse: Option<UseNumber>,
 }
 
 /// A preallocated file that holds batches, mapped for reading.
@@ -53,17 +58,23 @@ const _: () = is_send_and_sync::<Segment>();
 const FILL_BYTES: usize = 1 << 20;
 
 impl Segment {
-    /// Creates a zero-filled segment, synced with its name. Blocks for as long as the disk takes.
+    /// Creates a segment, synced with its name, from zeros or from the file of one that nothing
+    /// needs any more. Blocks for as long as the disk takes.
     ///
-    /// A file that could not be finished is removed.
+    /// A file that could not be finished is removed, and so is the one it was to be made from.
     ///
     /// # Errors
     /// Whatever the system reports; a full disk is [`io::ErrorKind::StorageFull`].
     pub fn create(spec: &SegmentSpec) -> io::Result<Self> {
         let unfinished = spec.dir.join(format!("{:08x}.new", spec.use_number.0));
         let path = spec.dir.join(file_name(spec.use_number));
-        let result = Self::fill(spec, &unfinished).and_then(|file| {
-            fs::rename(&unfinished, &path)?;
+        remove_oldest_first(&spec.dir, &spec.surplus)?;
+        let file = match spec.reuse {
+            Some(old) => Self::take_over(spec, old, &unfinished),
+            None => Self::fill(spec, &unfinished),
+        };
+        let result = file.and_then(|file| {
+            disk::rename(&unfinished, &path)?;
             disk::sync_dir(&spec.dir)?;
             let header = header_of(spec);
             Self::map(file, path, &header, SEGMENT_HEADER_BYTES as u32)
@@ -71,6 +82,9 @@ impl Segment {
         if result.is_err() {
             // The first error is the one to report; a leftover is swept at the next start.
             let _ = disk::remove_if_present(&unfinished);
+            if let Some(old) = spec.reuse {
+                let _ = disk::remove_if_present(&spec.dir.join(file_name(old)));
+            }
         }
         result
     }
@@ -192,11 +206,23 @@ impl Segment {
         let mut at = 0;
         while at < size {
             let chunk = zeroes.len().min((size - at) as usize);
-            file.write_all_at(&zeroes[..chunk], at)?;
+            disk::write_at(&file, &zeroes[..chunk], at)?;
             at += chunk as u64;
         }
-        file.write_all_at(&seal_block(&header_of(spec)), 0)?;
-        file.sync_all()?;
+        disk::write_at(&file, &seal_block(&header_of(spec)), 0)?;
+        disk::sync(&file)?;
+        Ok(file)
+    }
+
+    /// Makes the file of an earlier use that of the next one, without touching what lies behind
+    /// its header: a batch of another use is none in this one.
+    fn take_over(spec: &SegmentSpec, old: UseNumber, unfinished: &Path) -> io::Result<File> {
+        disk::rename(&spec.dir.join(file_name(old)), unfinished)?;
+        // Before the header changes: under its old name the file would be damaged.
+        disk::sync_dir(&spec.dir)?;
+        let file = OpenOptions::new().read(true).write(true).open(unfinished)?;
+        disk::write_at(&file, &seal_block(&header_of(spec)), 0)?;
+        disk::sync(&file)?;
         Ok(file)
     }
 
@@ -205,8 +231,9 @@ impl Segment {
         // SAFETY: the mapping is shared and read-only, of a file whose size never changes while it
         // has its name. Safe code gets slices of it below `written` only (`whole` is for recovery,
         // which does not write while it reads), and the one process that holds the folder's lock
-        // writes a byte of the file once, before `written` passes it; so no byte changes under a
-        // slice. Tools that read a live node's log use their own copies, not a mapping.
+        // writes a byte of the file once in this use, before `written` passes it; so no byte
+        // changes under a slice. A file is used again only once no `Segment` of its earlier use,
+        // and so no mapping of it, is left (`Log::recycle`). Tools that read a live node's log use their own copies, not a mapping.
         let map = unsafe { Mmap::map(&file)? };
         if map.len() != header.segment_bytes as usize {
             return Err(io::Error::new(
@@ -224,6 +251,16 @@ impl Segment {
             written: AtomicU32::new(written),
         })
     }
+}
+
+/// Removes segments so that at every moment, and after a power cut too, those that are left follow
+/// on one another.
+pub(crate) fn remove_oldest_first(dir: &Path, uses: &[UseNumber]) -> io::Result<()> {
+    for use_number in uses {
+        disk::remove_if_present(&dir.join(file_name(*use_number)))?;
+        disk::sync_dir(dir)?;
+    }
+    Ok(())
 }
 
 /// The name of the segment file with that use number.
@@ -318,7 +355,7 @@ fn header_of(spec: &SegmentSpec) -> SegmentHeader {
         crc: 0,
         cluster_id: spec.cluster_id.0,
         use_number: spec.use_number.0,
-        prior_use: 0,
+        prior_use: spec.reuse.unwrap_or_default().0,
         segment_bytes: spec.segment_bytes,
         reserved: 0,
     }

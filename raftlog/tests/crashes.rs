@@ -341,7 +341,7 @@ fn a_live_log_is_read_without_its_lock() {
         let entries = batch.records().filter(|(_, record)| record.kind.is_entry());
         seen.extend(entries.map(|(_, e)| (e.index, e.payload.to_vec())));
     };
-    reader.for_each(report.end, collect).expect("readable");
+    reader.for_each(&report, collect).expect("readable");
     assert_eq!(seen, replay(&opened.log)[..30]);
 }
 

@@ -133,6 +133,11 @@ impl Snapshot {
             ("log_commands", "Entries in them", consensus.commands.get()),
             ("log_syncs", "Syncs done", consensus.syncs.get()),
             (
+                "snapshots",
+                "Snapshots written since the start",
+                consensus.snapshots.get(),
+            ),
+            (
                 "log_persist_microseconds",
                 "Time spent writing and syncing batches",
                 consensus.persist_us.get(),
@@ -167,8 +172,18 @@ impl Snapshot {
             ),
             (
                 "log_segments",
-                "Segments of the log",
+                "Segment files of the log",
                 consensus.segments.get(),
+            ),
+            (
+                "snapshot_index",
+                "Last log index in the newest snapshot",
+                consensus.snapshot_index.get(),
+            ),
+            (
+                "snapshot_bytes",
+                "Size of the newest snapshot",
+                consensus.snapshot_bytes.get(),
             ),
         ]);
         Self {

@@ -7,7 +7,7 @@ use serde_json::json;
 use ticketing_raftlog::{BootId, LogReader, LogReport, RecordKind, RecordRef, Verdict};
 
 use super::Failure;
-use crate::locks::Command as LockCommand;
+use crate::locks::{Command as LockCommand, held_locks};
 
 /// Reads a stopped or a live node's log.
 #[derive(Debug, clap::Subcommand)]
@@ -27,15 +27,16 @@ pub(super) struct VerifyArgs {
     json: bool,
 }
 
-/// Prints what is in the log: who got what when.
+/// Prints what is in the snapshot and the log: who got what when.
 #[derive(Debug, clap::Args)]
 pub(super) struct DumpArgs {
     /// The data folder.
     #[arg(value_name = "DIR")]
     dir: PathBuf,
-    /// Start at this log index.
-    #[arg(long, value_name = "I", default_value_t = 0)]
-    from: u64,
+    /// Start at this log index; without it, with what the newest snapshot holds and then what
+    /// came behind it.
+    #[arg(long, value_name = "I")]
+    from: Option<u64>,
     /// Only what concerns this key.
     #[arg(long, value_name = "K")]
     key: Option<String>,
@@ -75,6 +76,12 @@ fn verify(args: &VerifyArgs) -> Result<(), Failure> {
                 "last_index": report.last_index.0,
                 "last_term": report.last_term.0,
                 "clean_stop": report.clean_stop,
+                "snapshot": report.snapshot.map(|snapshot| json!({
+                    "index": snapshot.index.0,
+                    "term": snapshot.term.0,
+                    "locks": report.snapshot_items,
+                })),
+                "damaged_snapshot": report.damaged_snapshot,
             })
         );
     } else {
@@ -92,6 +99,15 @@ fn verify(args: &VerifyArgs) -> Result<(), Failure> {
                 ""
             }
         );
+        if let Some(snapshot) = &report.snapshot {
+            println!(
+                "snapshot up to index {}, term {}: {} locks held",
+                snapshot.index, snapshot.term, report.snapshot_items
+            );
+        }
+        if let Some(damaged) = &report.damaged_snapshot {
+            println!("a newer snapshot is damaged, and not needed: {damaged}");
+        }
         if let Some((file, offset, why)) = &place {
             println!("{} at offset {offset}: {why}", file.display());
         }
@@ -106,15 +122,49 @@ fn verify(args: &VerifyArgs) -> Result<(), Failure> {
 
 fn dump(args: &DumpArgs) -> Result<(), Failure> {
     let (reader, report) = open(&args.dir)?;
+    let from = match (args.from, report.snapshot) {
+        (Some(from), _) => from,
+        (None, None) => 0,
+        (None, Some(covered)) => {
+            show_snapshot(args, &reader)?;
+            covered.index.next().0
+        }
+    };
     reader
-        .for_each(report.end, |_, batch| {
+        .for_each(&report, |_, batch| {
             for (_, record) in batch.records() {
-                if record.index.0 >= args.from {
+                if record.index.0 >= from {
                     show(args, &record);
                 }
             }
         })
         .map_err(Failure::failed)
+}
+
+/// Every lock that the newest snapshot holds.
+fn show_snapshot(args: &DumpArgs, reader: &LogReader) -> Result<(), Failure> {
+    let Some(mut snapshot) = reader.snapshot().map_err(Failure::failed)? else {
+        return Ok(());
+    };
+    let meta = snapshot.meta();
+    if args.key.is_none() {
+        let locks = Some(("locks", snapshot.items()));
+        print_line(args, meta.index.0, meta.term.0, "snapshot", None, locks);
+    }
+    let mut body = Vec::new();
+    while let Some(_locks) = snapshot.next_chunk(&mut body).map_err(Failure::failed)? {
+        for lock in held_locks(&body) {
+            let lock = lock.map_err(|error| {
+                Failure::failed(format!("{}: {error}", snapshot.path().display()))
+            })?;
+            let key = String::from_utf8_lossy(lock.key);
+            if args.key.as_deref().is_none_or(|wanted| wanted == key) {
+                let token = Some(("token", lock.token));
+                print_line(args, meta.index.0, meta.term.0, "held", Some(&key), token);
+            }
+        }
+    }
+    Ok(())
 }
 
 fn open(dir: &Path) -> Result<(LogReader, LogReport), Failure> {

@@ -100,3 +100,40 @@ fn an_address_that_others_can_reach_needs_a_token() {
     assert!(problems_of(&ipv6).contains(CLIENT_TOKEN_VARIABLE));
     assert!(parse(&SMALLEST.replace("127.0.0.1", "[::1]")).is_ok());
 }
+
+#[test]
+fn the_log_section_holds_at_its_bounds_and_not_one_past() {
+    let with = |name: &str, value: u64| {
+        parse(&format!("{SMALLEST}[log]\n{name} = {value}\n")).map(|config| config.log)
+    };
+    for (name, range) in [
+        ("snapshot_log_bytes", limits::SNAPSHOT_LOG_BYTES),
+        ("snapshot_log_entries", limits::SNAPSHOT_LOG_ENTRIES),
+    ] {
+        let (low, high) = (*range.start(), *range.end());
+        assert!(
+            with(name, low).is_ok() && with(name, high).is_ok(),
+            "{name}"
+        );
+        assert!(
+            with(name, low - 1).is_err() && with(name, high + 1).is_err(),
+            "{name}"
+        );
+    }
+    let (low, high) = (
+        u64::from(*limits::SEGMENT_BYTES.start()),
+        u64::from(*limits::SEGMENT_BYTES.end()),
+    );
+    assert_eq!(
+        with("segment_bytes", low).map(|log| log.segment_bytes),
+        Ok(65_536)
+    );
+    assert!(with("segment_bytes", high).is_ok());
+    for wrong in [low - 4_096, low + 1, high + 4_096] {
+        assert!(with("segment_bytes", wrong).is_err(), "{wrong}");
+    }
+    assert_eq!(
+        parse(SMALLEST).map(|config| config.log),
+        Ok(LogConfig::default())
+    );
+}

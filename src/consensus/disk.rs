@@ -130,6 +130,8 @@ mod tests {
             cluster_id: ClusterId([1; 16]),
             use_number: UseNumber(1),
             segment_bytes: ticketing_raftlog::limits::MIN_SEGMENT_BYTES,
+            surplus: Vec::new(),
+            reuse: None,
         };
         let segment = Arc::new(Segment::create(&spec).expect("a segment"));
         let mut disk = Disk::start(&Doorbell::new());

@@ -2,10 +2,10 @@
 
 use ticketing_raftlog::{Log, LogIndex, RecordKind};
 
-use crate::lanes::messages::{Committed, CommittedRecord, FromConsensus};
+use crate::lanes::messages::{Committed, CommittedRecord, FromConsensus, Restored};
 use crate::lanes::{Sender, owner_of};
 use crate::limits::COMMITTED_RECORDS_PER_MESSAGE;
-use crate::locks::{Command, key_hash};
+use crate::locks::{Command, HeldLockError, held_locks, key_hash};
 
 /// Hands out what is committed, as far as the lanes have room.
 #[derive(Debug)]
@@ -16,6 +16,7 @@ pub(super) struct FanOut {
     // stands still.
     parked: Vec<Vec<FromConsensus>>,
     cursor: LogIndex,
+    handed_out: Option<LogIndex>,
     barrier: Option<LogIndex>,
     own_from: Option<LogIndex>,
 }
@@ -32,6 +33,7 @@ impl FanOut {
             parked: to_shards.iter().map(|_| Vec::new()).collect(),
             to_shards,
             cursor,
+            handed_out: None,
             barrier: None,
             own_from: None,
         }
@@ -48,6 +50,28 @@ impl FanOut {
     /// True while a lane is full.
     pub(super) fn is_parked(&self) -> bool {
         self.parked.iter().any(|messages| !messages.is_empty())
+    }
+
+    /// The last entry that was handed out, also if it waits for room in a
+    /// lane; none before the first.
+    pub(super) fn handed_out(&self) -> Option<LogIndex> {
+        self.handed_out
+    }
+
+    /// Sends every lock in a snapshot's chunk to the shard that owns its key,
+    /// and every shard a message, even if it owns none of them.
+    pub(super) fn restore(&mut self, index: LogIndex, chunk: &[u8]) -> Result<(), HeldLockError> {
+        let shards = self.to_shards.len();
+        let mut locks = vec![Vec::new(); shards];
+        for lock in held_locks(chunk) {
+            let lock = lock?;
+            let owner = owner_of(key_hash(self.key_seed, lock.key), shards);
+            lock.encode(&mut locks[usize::from(owner)]);
+        }
+        for (shard, locks) in locks.into_iter().enumerate() {
+            self.send(shard, FromConsensus::Restore(Restored { index, locks }));
+        }
+        Ok(())
     }
 
     /// Sends one message to every shard.
@@ -87,6 +111,7 @@ impl FanOut {
             }
             taken += 1;
             self.cursor = record.index.next();
+            self.handed_out = Some(record.index);
             match record.kind {
                 RecordKind::Command => {
                     // A command that cannot be read goes to the first shard,
@@ -134,7 +159,8 @@ impl FanOut {
         }
     }
 
-    fn unpark(&mut self) {
+    /// Sends what did not fit the lanes, as far as there is room now.
+    pub(super) fn unpark(&mut self) {
         for (shard, parked) in self.parked.iter_mut().enumerate() {
             let mut messages = std::mem::take(parked).into_iter();
             for message in messages.by_ref() {

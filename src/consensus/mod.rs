@@ -9,23 +9,27 @@
 
 mod disk;
 mod fan_out;
+mod gathering;
 mod jobs;
+mod restore;
 mod role;
+mod snapshots;
 
 use std::future::poll_fn;
 use std::sync::Arc;
 use std::task::Poll;
 
 use ticketing_raftlog::{
-    Durability, Folder, HardState, HardStateStore, Log, LogIndex, NodeId, Term,
+    Durability, Folder, HardState, HardStateStore, Log, LogIndex, NodeId, SnapshotReader, Term,
 };
 
 use crate::counters::ConsensusCounters;
-use crate::lanes::messages::{FromConsensus, ToConsensus};
+use crate::lanes::messages::{FromConsensus, SnapshotChunk, ToConsensus};
 use crate::lanes::{Doorbell, Receiver, Sender};
 use crate::runtime::{Alarm, Clock};
 
 use role::Role;
+pub use snapshots::SnapshotPolicy;
 
 /// What the consensus role is given at its start.
 #[derive(Debug)]
@@ -46,12 +50,18 @@ pub struct Setup {
     pub folder: Folder,
     /// The log, as recovered.
     pub log: Log,
+    /// What the log goes on from.
+    pub snapshot: Option<SnapshotReader>,
+    /// When to take the next one.
+    pub snapshots: SnapshotPolicy,
     /// Its last entry's index and term, as recovered.
     pub last: (LogIndex, Term),
     /// Rung for whatever comes in over its lane.
     pub doorbell: Arc<Doorbell>,
     /// From the shards.
     pub from_shards: Receiver<ToConsensus>,
+    /// From the shards: what they held at a cut.
+    pub snapshot_chunks: Receiver<SnapshotChunk>,
     /// To every shard, by number.
     pub to_shards: Vec<Sender<FromConsensus>>,
     /// Where it publishes what it counts.

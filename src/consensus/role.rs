@@ -1,6 +1,5 @@
 //! The consensus role's state, and the turn that moves it on.
 
-use std::collections::VecDeque;
 use std::io;
 use std::sync::Arc;
 use std::task::{Context, Poll};
@@ -16,14 +15,15 @@ use crate::fatal::Fatal;
 use crate::lanes::messages::{FromConsensus, ToConsensus};
 use crate::lanes::{Doorbell, Receiver};
 use crate::limits::{CONSENSUS_BYTES_WAITING, IDLE_MARK_MS, SPARE_RETRY_MS};
-use crate::locks::Proposals;
-use crate::locks::command::COMMAND_BYTES_MAX;
 use crate::runtime::Clock;
 
 use super::Setup;
 use super::disk::{Append, Appended, Disk};
 use super::fan_out::FanOut;
+use super::gathering::Gathering;
 use super::jobs::{self, Done, Job};
+use super::restore::Restore;
+use super::snapshots::Snapshots;
 
 /// Batches appended in one turn when none of them has to be waited for.
 const APPENDS_PER_TURN: usize = 8;
@@ -59,6 +59,9 @@ pub(super) struct Role {
     // Held for its lock.
     _folder: Folder,
     fan_out: FanOut,
+    // The snapshot, until all of it is with the shards.
+    restore: Option<Restore>,
+    snapshots: Snapshots,
     proposals: Gathering,
     hard_state_due: Option<HardState>,
     noop_due: Option<Term>,
@@ -66,6 +69,8 @@ pub(super) struct Role {
     blocked: Option<BatchBuilder>,
     job: Option<Job>,
     spare_job: Option<Job>,
+    // Something fits no segment that is there.
+    starved: bool,
     spare_retry_ms: u64,
     disk: Disk,
     // What the append thread is writing, and whether it syncs it.
@@ -86,6 +91,8 @@ impl Role {
             .map_or(setup.log.next_index(), |location| location.first_index);
         let shards = setup.to_shards.len();
         Self {
+            restore: setup.snapshot.map(Restore::new),
+            snapshots: Snapshots::new(setup.snapshots, setup.snapshot_chunks, shards, &setup.log),
             disk: Disk::start(&setup.doorbell),
             clock: setup.clock,
             durability: setup.durability,
@@ -110,6 +117,7 @@ impl Role {
             blocked: None,
             job: None,
             spare_job: None,
+            starved: false,
             spare_retry_ms: 0,
             writing: None,
             buffer: Vec::new(),
@@ -131,9 +139,19 @@ impl Role {
         self.step(Input::Tick { now_ms });
         self.next_work(now_ms);
         self.want_spare(now_ms);
-        self.fan_out.run(&self.log, self.core.commit());
+        match &mut self.restore {
+            Some(restore) => restore.turn(&mut self.fan_out),
+            None => {
+                self.fan_out.run(&self.log, self.core.commit());
+            }
+        }
+        if self.reached == self.shards && self.stop == Stop::Serving {
+            let persisted = self.core.persisted();
+            self.snapshots
+                .turn(now_ms, persisted, &self.log, &mut self.fan_out);
+        }
         self.publish();
-        self.stop == Stop::Ended && !self.fan_out.is_parked()
+        self.stop == Stop::Ended && !self.fan_out.is_parked() && !self.snapshots.is_busy()
     }
 
     /// When a turn is due even if nobody asks for one.
@@ -141,15 +159,36 @@ impl Role {
         let now_ms = self.clock.now_ms();
         // A full lane rings nobody when it has room again, so look.
         let lane_ms = self.fan_out.is_parked().then_some(now_ms + 1);
-        let mark_ms = (self.job.is_none() && !self.disk.is_busy() && self.log.needs_mark())
+        let mark_due = self.log.needs_mark() && !self.starved;
+        let mark_ms = (self.job.is_none() && !self.disk.is_busy() && mark_due)
             .then_some(self.idle_since_ms + IDLE_MARK_MS);
         let spare_ms = (self.spare_retry_ms > now_ms).then_some(self.spare_retry_ms);
-        [lane_ms, mark_ms, spare_ms].into_iter().flatten().min()
+        let snapshot_ms = self.snapshots.next_deadline_ms(now_ms);
+        [lane_ms, mark_ms, spare_ms, snapshot_ms]
+            .into_iter()
+            .flatten()
+            .min()
     }
 
     /// Polls what was given to helper threads; ready when something is done.
     pub(super) fn poll_jobs(&mut self, cx: &mut Context<'_>) -> Poll<()> {
         let mut any = Poll::Pending;
+        if let Some(restore) = &mut self.restore
+            && let Poll::Ready(all) = restore.poll_job(cx, &mut self.fan_out)
+        {
+            if all {
+                self.restore = None;
+            }
+            any = Poll::Ready(());
+        }
+        let now_ms = self.clock.now_ms();
+        let snapshots = &mut self.snapshots;
+        if snapshots
+            .poll_job(cx, now_ms, &mut self.log, &self.counters)
+            .is_ready()
+        {
+            any = Poll::Ready(());
+        }
         if let Some(job) = &mut self.spare_job
             && let Poll::Ready(done) = job.as_mut().poll(cx)
         {
@@ -250,7 +289,7 @@ impl Role {
         if self.stopped == self.shards {
             return self.close();
         }
-        if self.log.needs_mark() && now_ms >= self.idle_since_ms + IDLE_MARK_MS {
+        if self.log.needs_mark() && !self.starved && now_ms >= self.idle_since_ms + IDLE_MARK_MS {
             let mark = self.log.mark(Vec::new());
             self.write(mark, self.durability);
         }
@@ -309,6 +348,7 @@ impl Role {
                 }
             }
             Err(NeedSegment { batch }) => {
+                self.starved = true;
                 // An empty batch is a mark, which is made anew.
                 self.blocked = (!batch.is_empty()).then_some(batch);
             }
@@ -363,6 +403,8 @@ impl Role {
             self.log.synced(write.position_end);
             self.counters.syncs.add(1);
         }
+        let bytes = u64::from(write.position_end.offset()) - write.offset;
+        self.snapshots.appended(bytes, u64::from(write.entries));
         self.counters.batches.add(1);
         self.counters.commands.add(u64::from(write.entries));
         self.counters.persist_us.add(appended.took_us);
@@ -402,10 +444,14 @@ impl Role {
                 fatal_unless(result, "recording the stop");
                 self.store = Some(store);
             }
-            Done::Spare(Ok(segment)) => self.log.give_spare(segment),
+            Done::Spare(Ok(segment)) => {
+                self.log.give_spare(segment);
+                self.starved = false;
+            }
             Done::Spare(Err(error)) if is_full(&error) => {
                 tracing::warn!("no room for the next log segment: {error}; trying again");
                 self.log.spare_failed();
+                self.snapshots.press();
                 self.spare_retry_ms = self.clock.now_ms() + SPARE_RETRY_MS;
             }
             Done::Spare(Err(error)) => fatal_unless(Err(error), "making a log segment"),
@@ -428,60 +474,18 @@ impl Role {
         counters.persisted_index.set(self.core.persisted().0);
         counters.commit_index.set(self.core.commit().0);
         counters.waiting_bytes.set(self.proposals.bytes as u64);
-        counters.segments.set(self.log.segments().count() as u64);
+        counters.segments.set(self.log.segment_files() as u64);
     }
 }
 
-/// What the shards propose, until it is in a batch.
-#[derive(Debug, Default)]
-struct Gathering {
-    messages: VecDeque<Proposals>,
-    // Units of the first message that are in a batch already.
-    units_done: usize,
-    bytes: usize,
-}
-
-impl Gathering {
-    fn is_empty(&self) -> bool {
-        self.messages.is_empty()
-    }
-
-    fn add(&mut self, proposals: Proposals) {
-        if !proposals.is_empty() {
-            self.bytes += proposals.byte_len();
-            self.messages.push_back(proposals);
-        }
-    }
-
-    /// Moves whole units into `batch` as long as it has room.
-    fn fill(&mut self, batch: &mut BatchBuilder, term: Term) {
-        while let Some(message) = self.messages.front() {
-            for unit in message.units().skip(self.units_done) {
-                // Neighbours stay neighbours: a unit goes in whole.
-                if !batch.has_room_for(2, COMMAND_BYTES_MAX) {
-                    return;
-                }
-                for payload in unit.payloads() {
-                    let pushed = batch.push(EntryKind::Command, term, payload);
-                    assert!(pushed.is_ok(), "there was room for two of the longest");
-                }
-                self.units_done += 1;
-            }
-            self.bytes -= message.byte_len();
-            self.units_done = 0;
-            self.messages.pop_front();
-        }
-    }
-}
-
-fn is_full(error: &io::Error) -> bool {
+pub(super) fn is_full(error: &io::Error) -> bool {
     matches!(
         error.kind(),
         io::ErrorKind::StorageFull | io::ErrorKind::QuotaExceeded
     )
 }
 
-fn fatal_unless(result: io::Result<()>, doing: &str) {
+pub(super) fn fatal_unless(result: io::Result<()>, doing: &str) {
     if let Err(error) = result {
         Fatal::Disk.exit(format_args!(
             "{doing} failed: {error}; what is on the disk is not known any more, so nothing is \

@@ -128,10 +128,41 @@ pub enum FromConsensus {
         /// The log index it stands at.
         index: LogIndex,
     },
+    /// Locks of the snapshot that the log goes on from, before any of its entries.
+    Restore(Restored),
+    /// Everything up to `index` that concerns this shard has been sent: cut here,
+    /// and send what is held in [`SnapshotChunk`]s.
+    Snapshot {
+        /// The log index it stands at.
+        index: LogIndex,
+    },
     /// The no-op of the leader's term is applied on every shard: serve clients.
     Ready,
     /// Every shard has stopped and the log is closed: end.
     End,
+}
+
+/// Locks whose keys the receiver owns, from a snapshot.
+#[derive(Debug)]
+pub struct Restored {
+    /// The last log index that is in the snapshot.
+    pub index: LogIndex,
+    /// One [`crate::locks::HeldLock`] behind the other.
+    pub locks: Vec<u8>,
+}
+
+/// From a shard to the consensus role, on a lane of its own: a part of what it
+/// held at a cut.
+#[derive(Debug)]
+pub struct SnapshotChunk {
+    /// The log index of the cut.
+    pub index: LogIndex,
+    /// How many locks are in it.
+    pub locks: u32,
+    /// One [`crate::locks::HeldLock`] behind the other.
+    pub bytes: Vec<u8>,
+    /// Whether this shard has more of them.
+    pub more: bool,
 }
 
 /// Committed commands, read in place from the log.

@@ -83,7 +83,8 @@ impl LockTable {
             return Applied::GrantRejected;
         }
 
-        let lock = found.unwrap_or_else(|| self.locks.insert(key_hash, key));
+        let lock = found.unwrap_or_else(|| self.locks.insert(key_hash, key, self.epoch));
+        self.preserve(lock);
         let granted_ms = self.now_ms;
         // Longer ones do not decode; the timers rely on it.
         let lease_ms = lease_ms.min(LEASE_MS_MAX);
@@ -167,10 +168,11 @@ impl LockTable {
         } else {
             NIL
         };
-        let entry = self.locks.get_mut(lock);
+        let entry = self.locks.get(lock);
         let removed = entry.is_held() && entry.token == token;
         if removed {
-            entry.token = 0;
+            self.preserve(lock);
+            self.locks.get_mut(lock).token = 0;
             self.leases.cancel(&mut self.locks, lock);
             self.stats.held -= 1;
         }

@@ -41,6 +41,9 @@ pub(super) struct Lock {
     /// When its lease ends, stretched and with its grace; armed unless a removal is in the log.
     pub(super) lease_timer: TimerNode,
     pub(super) lease_ms: u32,
+    /// The last cut that it is no part of, or is written of; its place in the store, apart from
+    /// that, says whether it was written.
+    pub(super) epoch: u32,
     pub(super) removal: Removal,
     /// The token in that removal. It is the current one, unless a command of another leadership
     /// came in between.
@@ -55,7 +58,7 @@ pub(super) struct Lock {
 }
 
 impl Lock {
-    fn new(key: &[u8], key_hash: u64) -> Self {
+    fn new(key: &[u8], key_hash: u64, epoch: u32) -> Self {
         Self {
             key: key.into(),
             key_hash,
@@ -63,6 +66,7 @@ impl Lock {
             granted_ms: 0,
             lease_timer: TimerNode::idle(),
             lease_ms: 0,
+            epoch,
             removal: Removal::None,
             removal_token: 0,
             releaser: NIL,
@@ -96,6 +100,8 @@ pub(super) fn lease_end_ms(granted_ms: u64, lease_ms: u32) -> u64 {
 /// All locks of a table, by index and by key.
 pub(super) struct Locks {
     slab: Slab<Lock>,
+    /// Places that were ever taken.
+    places: u32,
     index: HashTable<u32>,
 }
 
@@ -104,6 +110,7 @@ impl Locks {
     pub(super) fn with_capacity(capacity: usize) -> Self {
         Self {
             slab: Slab::with_capacity(capacity),
+            places: 0,
             index: HashTable::with_capacity(capacity),
         }
     }
@@ -120,11 +127,17 @@ impl Locks {
         self.index.find(place(key_hash), same).copied()
     }
 
-    /// Adds a lock that [`Locks::find`] does not know.
-    pub(super) fn insert(&mut self, key_hash: u64, key: &[u8]) -> u32 {
-        let id = self.slab.insert(Lock::new(key, key_hash));
+    /// Every lock's index is below this.
+    pub(super) fn places(&self) -> u32 {
+        self.places
+    }
+
+    /// Adds a lock that [`Locks::find`] does not know, and that is no part of the cut `epoch`.
+    pub(super) fn insert(&mut self, key_hash: u64, key: &[u8], epoch: u32) -> u32 {
+        let id = self.slab.insert(Lock::new(key, key_hash, epoch));
         assert!(id < NIL as usize, "more locks than 32-bit indexes");
         let id = id as u32;
+        self.places = self.places.max(id + 1);
         let slab = &self.slab;
         self.index.insert_unique(place(key_hash), id, |&other| {
             place(slab[other as usize].key_hash)

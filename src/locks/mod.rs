@@ -27,8 +27,10 @@ pub mod command;
 pub mod limits;
 
 mod apply;
+mod cut;
 mod deadlines;
 mod entry;
+mod held;
 mod proposals;
 mod requests;
 mod stats;
@@ -37,6 +39,8 @@ mod types;
 mod wheel;
 
 pub use command::{Command, CommandError};
+pub use cut::CutChunk;
+pub use held::{HELD_LOCK_BYTES_MAX, HeldLock, HeldLockError, held_locks};
 pub use limits::TableLimits;
 pub use proposals::{Proposals, Unit, Units};
 pub use stats::{LockState, LockView, TableStats};

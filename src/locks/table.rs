@@ -1,6 +1,7 @@
 //! The table: requests come in, answers and proposals go out.
 
 use super::command::Command;
+use super::cut::Cut;
 use super::entry::{Lock, Locks, PendingGrant, Removal};
 use super::limits::{
     COUNT_MAX, FRESH_LEADER_HURRY_MS, FRESH_LEADER_MS, FRESH_LEADER_WAIT_S_MIN, KEY_BYTES_MAX,
@@ -41,6 +42,9 @@ pub struct LockTable {
     pub(super) leases: TimerWheel,
     /// Counters, and the gauges that are not read off a store.
     pub(super) stats: TableStats,
+    /// Counts the cuts.
+    pub(super) epoch: u32,
+    pub(super) cut: Option<Cut>,
 }
 
 impl LockTable {
@@ -59,6 +63,8 @@ impl LockTable {
             waits: TimerWheel::new(now_ms),
             leases: TimerWheel::new(now_ms),
             stats: TableStats::default(),
+            epoch: 0,
+            cut: None,
             limits,
         }
     }
@@ -140,7 +146,7 @@ impl LockTable {
             return self.answer(origin, Answer::Busy, out);
         }
 
-        let lock = found.unwrap_or_else(|| self.locks.insert(key_hash, key));
+        let lock = found.unwrap_or_else(|| self.locks.insert(key_hash, key, self.epoch));
         let mut request = Request::new(origin, lock, Phase::Queued);
         request.once = once;
         request.lease_s = lease_s;

@@ -11,6 +11,7 @@ mod connection;
 mod outbox;
 mod requests;
 mod serve;
+mod snapshot;
 mod state;
 mod stop;
 
@@ -22,7 +23,7 @@ use std::sync::Arc;
 use std::task::Poll;
 
 use crate::counters::ShardCounters;
-use crate::lanes::messages::{FromConsensus, ToConsensus, ToShard};
+use crate::lanes::messages::{FromConsensus, SnapshotChunk, ToConsensus, ToShard};
 use crate::lanes::{Doorbell, Receiver, Sender};
 use crate::locks::TableLimits;
 use crate::node_signals::NodeSignals;
@@ -58,6 +59,8 @@ pub struct Setup {
     pub to_shards: Vec<Sender<ToShard>>,
     /// To the consensus role.
     pub to_consensus: Sender<ToConsensus>,
+    /// To the consensus role: what was held at a cut.
+    pub to_snapshot: Sender<SnapshotChunk>,
     /// Where it publishes what it counts.
     pub counters: Arc<ShardCounters>,
     /// What the whole node tells its parts, and they it.

@@ -19,6 +19,7 @@ use crate::security::tls::ClientStream;
 use super::Setup;
 use super::connection::{Connection, InFlight};
 use super::outbox::Outbox;
+use super::snapshot::Cutting;
 use super::stop::Stop;
 
 /// Messages taken from one lane in one round: a flood from one side must not
@@ -53,6 +54,7 @@ pub(super) struct Shard {
     pub(super) outputs: Outputs,
     pub(super) outboxes: Vec<Outbox>,
     pub(super) stop: Stop,
+    pub(super) cutting: Cutting,
     next_generation: u32,
     dirty: Vec<ConnectionRef>,
     stalled: VecDeque<(u64, ConnectionRef)>,
@@ -76,6 +78,7 @@ impl Shard {
             read_buffer: vec![0; READ_BUFFER_BYTES],
             outputs: Outputs::default(),
             stop: Stop::default(),
+            cutting: Cutting::default(),
             next_generation: 0,
             dirty: Vec::new(),
             stalled: VecDeque::new(),
@@ -104,8 +107,8 @@ impl Shard {
     /// When the pump must run at the latest, even if nobody rings.
     pub(super) fn next_deadline_ms(&self) -> Option<u64> {
         // A full lane rings nobody when it has room again, so look.
-        let retry_ms =
-            (self.outbox_waits || self.consensus_waits).then(|| self.setup.clock.now_ms() + 1);
+        let retry_ms = (self.outbox_waits || self.consensus_waits || self.cutting.is_parked())
+            .then(|| self.setup.clock.now_ms() + 1);
         [
             self.table.next_deadline_ms(),
             self.stalled.front().map(|&(at_ms, _)| at_ms),
@@ -128,11 +131,12 @@ impl Shard {
         self.close_stalled(now_ms);
         self.pump_stop(now_ms);
         self.send_out(now_ms);
+        let cut_goes_on = self.pump_cut();
         self.publish();
         Pumped {
             ready: self.ready,
             ended: self.ended,
-            more,
+            more: more || cut_goes_on,
         }
     }
 
@@ -258,6 +262,8 @@ impl Shard {
         for _ in 0..MESSAGES_PER_ROUND {
             match self.setup.from_consensus.try_recv() {
                 Some(FromConsensus::Committed(committed)) => self.apply(now_ms, &committed),
+                Some(FromConsensus::Restore(restored)) => self.restore(now_ms, &restored),
+                Some(FromConsensus::Snapshot { index }) => self.begin_cut(now_ms, index),
                 Some(FromConsensus::Barrier { index }) => {
                     self.tell_consensus(ToConsensus::Reached { index });
                 }

@@ -191,6 +191,11 @@ impl Server {
         command
     }
 
+    /// Has that many shards from its next start on.
+    pub fn set_shards(&mut self, shards: u16) {
+        self.options.shards = shards;
+    }
+
     /// Its process id.
     pub fn pid(&self) -> u32 {
         self.running.as_ref().expect("it runs").child.id()

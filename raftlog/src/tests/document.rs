@@ -4,6 +4,7 @@ use crate::batch::{Control, EntryKind};
 use crate::format::crc_seed;
 use crate::limits::{BLOCK_BYTES, MIN_SEGMENT_BYTES};
 use crate::parse::{Block, inspect};
+use crate::snapshot::{Encoder, SnapshotMeta};
 use crate::types::{ClusterId, LogIndex, Position, Term, UseNumber};
 use crate::writer::{Planner, Room, Start};
 
@@ -14,13 +15,14 @@ const CLUSTER: ClusterId = ClusterId([0, 1, 2, 3, 4, 5, 6, 7, 8, 9, 10, 11, 12, 
 /// Behind a first batch in the first block that holds any.
 const POSITION: Position = Position::new(UseNumber(1), 0x2000);
 
-/// The bytes of the document's hex dump; lines that it leaves out are zero.
-fn documented() -> Vec<u8> {
+/// The bytes of one of the document's hex dumps; lines that it leaves out are zero.
+fn documented(dump: usize, size: usize) -> Vec<u8> {
     let dump = DOCUMENT
         .split("```hex\n")
-        .nth(1)
+        .nth(dump)
         .and_then(|rest| rest.split("```").next());
-    let mut block = vec![0; BLOCK_BYTES];
+    // The last line may be short.
+    let mut block = vec![0; size.next_multiple_of(16)];
     let mut lines = 0;
     for line in dump
         .expect("the document has a hex dump")
@@ -35,12 +37,13 @@ fn documented() -> Vec<u8> {
             .unwrap_or_default()
             .split_whitespace()
             .collect();
-        for (n, byte) in block[at..at + 16].iter_mut().enumerate() {
+        for (n, byte) in block[at..at + digits.len() / 2].iter_mut().enumerate() {
             *byte = u8::from_str_radix(&digits[n * 2..n * 2 + 2], 16).expect("in hex");
         }
         lines += 1;
     }
     assert!(lines > 8);
+    block.truncate(size);
     block
 }
 
@@ -73,12 +76,12 @@ fn written() -> Vec<u8> {
 
 #[test]
 fn the_documents_example_is_what_is_written() {
-    assert_eq!(documented(), written());
+    assert_eq!(documented(1, BLOCK_BYTES), written());
 }
 
 #[test]
 fn the_documents_example_reads_as_the_document_says() {
-    let bytes = documented();
+    let bytes = documented(1, BLOCK_BYTES);
     let Block::Batch(batch) = inspect(&bytes, POSITION, crc_seed(CLUSTER, UseNumber(1))) else {
         panic!("not a batch");
     };
@@ -93,4 +96,33 @@ fn the_documents_example_reads_as_the_document_says() {
         (command.term, command.payload),
         (Term(3), &b"grant seat-14"[..])
     );
+}
+
+/// The document's snapshot: one lock held.
+fn snapshot() -> Vec<u8> {
+    let token: u64 = 1_876_951_041_048_577;
+    let lock = [
+        &token.to_le_bytes()[..],
+        &30_000_u32.to_le_bytes(),
+        &30_050_u32.to_le_bytes(),
+        &[7],
+        b"seat-14",
+    ]
+    .concat();
+    let meta = SnapshotMeta {
+        index: LogIndex(token),
+        term: Term(3),
+        position: Position::new(UseNumber(1), 0x3000),
+    };
+    let mut bytes = Vec::new();
+    let mut encoder = Encoder::begin(CLUSTER, &meta, &mut bytes);
+    encoder.chunk(1, &lock, &mut bytes);
+    encoder.end(&mut bytes);
+    bytes
+}
+
+#[test]
+fn the_documents_snapshot_is_what_is_written() {
+    let bytes = snapshot();
+    assert_eq!(documented(2, bytes.len()), bytes);
 }

@@ -5,4 +5,6 @@ mod document;
 mod memlog;
 mod powercut;
 mod recovery;
+mod recycling;
+mod snapshot_format;
 mod writing;

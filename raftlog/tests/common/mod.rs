@@ -21,6 +21,7 @@ pub fn options(boot_id: BootId, durability: Durability) -> OpenOptions {
         boot_id,
         now_unix_s: NOW_UNIX_S,
         segment_bytes: MIN_SEGMENT_BYTES,
+        retired_segments: 2,
         new_cluster_id: ClusterId([0xc; 16]),
         new_node_id: NodeId([0xd; 16]),
     }

@@ -1,0 +1,20 @@
+//! Snapshots: what the state machine was at one index, so that the log before it can go.
+//!
+//! The content is the state machine's: opaque chunks, each with how many items it holds. A file is
+//! written aside, synced, and only then takes its name; a newer one is in place before an older
+//! one is removed, and before any segment that it covers is used again.
+
+mod files;
+mod format;
+mod reader;
+mod writer;
+
+pub use format::{
+    CHUNK_HEADER_BYTES, Chunk, ChunkHeader, ChunkKind, Decoder, Encoder, Fault, SNAPSHOT_MAGIC,
+    SNAPSHOT_TRAILER_BYTES, SnapshotHeader, SnapshotMeta, SnapshotTrailer, TRAILER_MAGIC,
+    padded_chunk_bytes,
+};
+pub use reader::SnapshotReader;
+pub use writer::{SnapshotSpec, SnapshotWriter};
+
+pub(crate) use files::{SNAPSHOT_DIR, list, remove_all, sweep_unfinished};
