@@ -5,13 +5,21 @@ CARGO ?= cargo
 TARGET := $(or $(CARGO_TARGET_DIR),target)
 RELEASE := $(TARGET)/release
 
-.PHONY: help build test verify fix quick-tests bench release
+# Coverage-guided fuzzing on stable Rust: libFuzzer's instrumentation is a pass of LLVM.
+FUZZ_FLAGS := -Cpasses=sancov-module -Cllvm-args=-sanitizer-coverage-level=4 \
+	-Cllvm-args=-sanitizer-coverage-inline-8bit-counters \
+	-Cllvm-args=-sanitizer-coverage-pc-table -Ccodegen-units=1 --cfg fuzzing
+FUZZ_HOST := $(shell rustc -vV | sed -n 's/^host: //p')
+FUZZ_SECONDS ?= 60
+
+.PHONY: help build test verify fix quick-tests bench release fuzz
 
 help:
 	@echo 'make test      every test that CI runs'
 	@echo 'make verify    formatting, lints, the quick tests; edits nothing'
 	@echo 'make fix       the same, and edits what can be fixed by itself'
 	@echo 'make bench     the published load against this server and a bare ceiling, by turns'
+	@echo 'make fuzz      each fuzz target for FUZZ_SECONDS (60)'
 	@echo 'make build     the server, optimised'
 
 build:
@@ -40,6 +48,19 @@ fix:
 	$(CARGO) fmt --all
 	$(CARGO) clippy --workspace --all-targets --fix --allow-dirty --allow-staged
 	$(MAKE) --no-print-directory verify
+
+# Each target for FUZZ_SECONDS, from its corpus; a finding stays under fuzz/artifacts.
+fuzz:
+	cd fuzz && CARGO_TARGET_DIR=$(abspath $(TARGET))/fuzz RUSTFLAGS='$(FUZZ_FLAGS)' \
+		$(CARGO) build --release --locked --target $(FUZZ_HOST)
+	@for target in frames log snapshot; do \
+		mkdir -p fuzz/artifacts fuzz/corpus-new/$$target && \
+		$(abspath $(TARGET))/fuzz/$(FUZZ_HOST)/release/$$target \
+			-max_total_time=$(FUZZ_SECONDS) -artifact_prefix=fuzz/artifacts/$$target- \
+			-print_final_stats=1 fuzz/corpus-new/$$target fuzz/corpus/$$target > $(TARGET)/fuzz-$$target.log 2>&1 \
+		|| { tail -30 $(TARGET)/fuzz-$$target.log; echo "fuzz $$target: FAILED"; exit 1; }; \
+		echo "fuzz $$target: $$(sed -n 's/stat::number_of_executed_units: *//p' $(TARGET)/fuzz-$$target.log) inputs, nothing found"; \
+	done
 
 # BENCH_ARGS='--rounds 5 --pairs 200000' for longer runs.
 bench: release

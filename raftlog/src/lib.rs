@@ -112,7 +112,10 @@ pub use reader::{LogReader, LogReport};
 pub use recovery::{RecoveryReport, Trimmed};
 pub use scan::{Kept, Scan, SegmentBytes, Verdict};
 pub use segment::{Segment, SegmentSpec};
-pub use snapshot::{SnapshotMeta, SnapshotReader, SnapshotSpec, SnapshotWriter};
+pub use snapshot::{
+    Decoder as SnapshotDecoder, Encoder as SnapshotEncoder, SnapshotMeta, SnapshotReader,
+    SnapshotSpec, SnapshotWriter,
+};
 pub use types::{
     BootId, ClusterId, Durability, HardState, LogIndex, Mode, NodeId, Position, Term, UseNumber,
 };
