@@ -14,10 +14,12 @@ pub mod messages;
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
-use std::task::{Context, Poll};
+use std::task::{Context, Poll, Wake, Waker};
+use std::thread::Thread;
+use std::time::Duration;
 
 use atomic_waker::AtomicWaker;
-use crossbeam_channel::TrySendError;
+use crossbeam_channel::{TryRecvError, TrySendError};
 
 /// Wakes one core's main loop from anywhere, any number of times at the price
 /// of one wake-up.
@@ -117,17 +119,41 @@ impl<T> Receiver<T> {
         self.queue.try_recv().ok()
     }
 
-    /// Waits for the next item, on a thread that is no executor; none once every
-    /// sender is gone.
+    /// Waits for the next item, on a thread that is no executor and owns
+    /// `doorbell`; none once every sender is gone. It sleeps at once: spinning
+    /// first would take the core from those who make the next item.
     #[must_use]
-    pub fn recv_blocking(&self) -> Option<T> {
-        self.queue.recv().ok()
+    pub fn recv_parked(&self, doorbell: &Doorbell) -> Option<T> {
+        let waker = Waker::from(Arc::new(Unpark(std::thread::current())));
+        let mut cx = Context::from_waker(&waker);
+        loop {
+            match self.queue.try_recv() {
+                Ok(item) => return Some(item),
+                Err(TryRecvError::Disconnected) => return None,
+                Err(TryRecvError::Empty) => {}
+            }
+            if doorbell.poll_rung(&mut cx).is_pending() {
+                std::thread::park_timeout(PARKED_AT_MOST);
+            }
+        }
     }
 
     /// How many items wait in the lane now.
     #[must_use]
     pub fn depth(&self) -> usize {
         self.queue.len()
+    }
+}
+
+/// How long a parked receiver sleeps before it looks whether its senders are
+/// gone, which rings nobody.
+const PARKED_AT_MOST: Duration = Duration::from_secs(1);
+
+struct Unpark(Thread);
+
+impl Wake for Unpark {
+    fn wake(self: Arc<Self>) {
+        self.0.unpark();
     }
 }
 
@@ -148,7 +174,6 @@ pub fn lane<T>(capacity: usize, doorbell: &Arc<Doorbell>) -> (Sender<T>, Receive
 mod tests {
     use super::*;
     use std::sync::atomic::AtomicUsize;
-    use std::task::{Wake, Waker};
 
     #[derive(Default)]
     struct CountingWaker(AtomicUsize);
@@ -205,24 +230,10 @@ mod tests {
                 }
             }
         });
-        struct Unpark(std::thread::Thread);
-        impl Wake for Unpark {
-            fn wake(self: Arc<Self>) {
-                self.0.unpark();
-            }
+        for next in 0..ITEMS {
+            assert_eq!(receiver.recv_parked(&doorbell), Some(next));
         }
-        let waker = Waker::from(Arc::new(Unpark(std::thread::current())));
-        let mut cx = Context::from_waker(&waker);
-        let mut next = 0;
-        while next < ITEMS {
-            while let Some(item) = receiver.try_recv() {
-                assert_eq!(item, next);
-                next += 1;
-            }
-            if next < ITEMS && doorbell.poll_rung(&mut cx).is_pending() {
-                std::thread::park();
-            }
-        }
+        assert_eq!(receiver.recv_parked(&doorbell), None, "the sender is gone");
         assert!(producer.join().is_ok());
     }
 

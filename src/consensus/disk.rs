@@ -53,7 +53,7 @@ impl Disk {
         let thread = std::thread::Builder::new()
             .name("log".into())
             .spawn(move || {
-                while let Some(append) = work.recv_blocking() {
+                while let Some(append) = work.recv_parked(&wake) {
                     let appended = carry_out(append);
                     if report.try_send(appended).is_err() {
                         // The role is gone: the process is ending.
