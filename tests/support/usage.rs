@@ -1,5 +1,6 @@
 //! What a running process uses, as the kernel counts it.
 
+use std::collections::BTreeMap;
 use std::fs;
 use std::time::Duration;
 
@@ -14,11 +15,19 @@ pub fn anonymous_kib(pid: u32) -> u64 {
         .expect("a number of KiB")
 }
 
-/// Its open descriptors.
-pub fn descriptors(pid: u32) -> usize {
-    fs::read_dir(format!("/proc/{pid}/fd"))
-        .expect("the process lives")
-        .count()
+/// Its open descriptors, by what they are: sockets, files, rings.
+pub fn descriptors(pid: u32) -> BTreeMap<String, usize> {
+    let mut kinds = BTreeMap::new();
+    for entry in fs::read_dir(format!("/proc/{pid}/fd")).expect("the process lives") {
+        // One that is closed meanwhile cannot be read.
+        let link = entry.and_then(|entry| fs::read_link(entry.path()));
+        if let Ok(link) = link {
+            let link = link.to_string_lossy();
+            let kind = link.split(":[").next().unwrap_or(&link);
+            *kinds.entry(kind.to_owned()).or_default() += 1;
+        }
+    }
+    kinds
 }
 
 /// The CPU time that all its threads have used. A thread that has ended no longer counts.
