@@ -15,8 +15,13 @@ use crate::clients::enter;
 use crate::support::raw::frame;
 use crate::support::rng::Rng;
 
-/// Between being thrown out and coming again.
-const PAUSE: Duration = Duration::from_secs(1);
+/// Between being thrown out and coming again, at least and at most: not all at one instant, as
+/// it would be if they came from one machine.
+const PAUSE_MS: std::ops::Range<u64> = 500..1_500;
+
+/// Strangers come from other machines: here they must not take the cores from the server and the
+/// crowd.
+const NICENESS: i32 = 19;
 
 #[derive(Clone, Copy)]
 enum Manner {
@@ -55,6 +60,8 @@ impl Strangers {
         let counter = Arc::clone(&came);
         let (there, wait) = std::sync::mpsc::channel();
         let thread = std::thread::spawn(move || {
+            // On Linux this is about the calling thread alone.
+            rustix::process::setpriority_process(None, NICENESS).expect("it may be nicer");
             let runtime = tokio::runtime::Builder::new_current_thread()
                 .enable_all()
                 .build()
@@ -72,7 +79,9 @@ impl Strangers {
                                 // It is thrown out; that is what it comes for.
                                 let _ = misbehave(manner, stream, address, &mut rng).await;
                             }
-                            tokio::time::sleep(PAUSE).await;
+                            let pause_ms =
+                                PAUSE_MS.start + rng.below(PAUSE_MS.end - PAUSE_MS.start);
+                            tokio::time::sleep(Duration::from_millis(pause_ms)).await;
                         }
                     });
                 }
