@@ -152,7 +152,7 @@ fn churn(number: usize) {
 
 #[test]
 fn keys_of_the_past_take_no_memory() {
-    churn(200_000);
+    churn(1_000_000);
 }
 
 #[test]
