@@ -12,12 +12,14 @@ FUZZ_FLAGS := -Cpasses=sancov-module -Cllvm-args=-sanitizer-coverage-level=4 \
 FUZZ_HOST := $(shell rustc -vV | sed -n 's/^host: //p')
 FUZZ_SECONDS ?= 60
 
-.PHONY: help build test verify fix quick-tests bench release fuzz
+.PHONY: help build test verify fix quick-tests bench crowds bounds fuzz powercut release
 
 help:
 	@echo 'make test      every test that CI runs'
 	@echo 'make verify    formatting, lints, the quick tests; edits nothing'
 	@echo 'make fix       the same, and edits what can be fixed by itself'
+	@echo 'make crowds    10,000 clients after one key, with 5,000 strangers beside them'
+	@echo 'make bounds    memory and idle time, measured at full size'
 	@echo 'make bench     the published load against this server and a bare ceiling, by turns'
 	@echo 'make fuzz      each fuzz target for FUZZ_SECONDS (60)'
 	@echo 'make build     the server, optimised'
@@ -65,3 +67,11 @@ fuzz:
 # BENCH_ARGS='--rounds 5 --pairs 200000' for longer runs.
 bench: release
 	$(RELEASE)/bench --server $(RELEASE)/ticketing $(BENCH_ARGS)
+
+# The long forms of what `make test` runs a slice of; they print their figures. The crowd needs
+# 16,000 open files.
+crowds:
+	$(CARGO) test --locked --test crowds -- --ignored --nocapture --test-threads 1
+
+bounds:
+	$(CARGO) test --locked --test bounds -- --include-ignored --nocapture --test-threads 1

@@ -69,6 +69,14 @@ pub const HANDSHAKE_MS: RangeInclusive<u32> = 100..=60_000;
 /// See [`HANDSHAKE_MS`].
 pub const HANDSHAKE_MS_DEFAULT: u32 = 10_000;
 
+/// Connections accepted in a row, and the pause after so many. The runtime
+/// hands over whatever waits at once, so without the pause a burst of arrivals
+/// would keep everybody who is connected already from being served.
+pub const ACCEPTED_IN_A_ROW: u32 = 32;
+/// See [`ACCEPTED_IN_A_ROW`]. Yielding would not do: the runtime looks for
+/// what has come in only once no task is runnable.
+pub const ACCEPT_BREATH: Duration = Duration::from_micros(100);
+
 /// Ciphertext read at once from one connection.
 pub const TLS_READ_BYTES: usize = 16 * 1024;
 

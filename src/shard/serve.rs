@@ -6,6 +6,7 @@ use std::rc::Rc;
 use std::time::Duration;
 
 use crate::fatal::Fatal;
+use crate::limits::{ACCEPT_BREATH, ACCEPTED_IN_A_ROW};
 use crate::runtime::{self, Listener, Socket};
 use crate::security::handshake::{self, Outcome};
 use crate::security::tls::ClientStream;
@@ -36,9 +37,15 @@ pub(super) fn listen(shard: &Rc<RefCell<Shard>>) {
 }
 
 async fn accept(shard: Rc<RefCell<Shard>>, listener: Listener) {
+    let mut in_a_row = 0;
     loop {
+        if in_a_row == ACCEPTED_IN_A_ROW {
+            in_a_row = 0;
+            runtime::sleep(ACCEPT_BREATH).await;
+        }
         match listener.accept().await {
             Ok(socket) => {
+                in_a_row += 1;
                 if shard.borrow_mut().admit_stranger() {
                     runtime::spawn_local(connection(Rc::clone(&shard), socket));
                 } else {

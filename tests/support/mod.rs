@@ -11,6 +11,7 @@
 pub mod raw;
 pub mod rng;
 pub mod server;
+pub mod usage;
 
 use std::time::{Duration, Instant};
 
