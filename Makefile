@@ -5,13 +5,14 @@ CARGO ?= cargo
 TARGET := $(or $(CARGO_TARGET_DIR),target)
 RELEASE := $(TARGET)/release
 
-.PHONY: help build test verify fix quick-tests bench release
+.PHONY: help build test verify fix quick-tests bench release powercut powercut-quick
 
 help:
 	@echo 'make test      every test that CI runs'
 	@echo 'make verify    formatting, lints, the quick tests; edits nothing'
 	@echo 'make fix       the same, and edits what can be fixed by itself'
 	@echo 'make bench     the published load against this server and a bare ceiling, by turns'
+	@echo 'make powercut  power cuts under load on a disk that forgets (root); SEED=n CUTS=n'
 	@echo 'make build     the server, optimised'
 
 build:
@@ -44,3 +45,17 @@ fix:
 # BENCH_ARGS='--rounds 5 --pairs 200000' for longer runs.
 bench: release
 	$(RELEASE)/bench --server $(RELEASE)/ticketing $(BENCH_ARGS)
+
+# Power cuts under the real server, on a disk that forgets what was not synced. Needs root,
+# /dev/fuse and unshare. SEED=n repeats a run's choices.
+CUTS ?= 50
+SEED ?=
+POWERCUT_AT_MOST_S ?= 900
+
+powercut:
+	$(CARGO) build --locked --package ticketing@0.1.0 --package ticketing-powercut --bin ticketing --bin ticketing-powercut
+	SEED=$(SEED) CUTS=$(CUTS) timeout $(POWERCUT_AT_MOST_S) $(TARGET)/debug/ticketing-powercut $(TARGET)/debug/ticketing
+
+# What CI runs of it.
+powercut-quick:
+	$(MAKE) --no-print-directory powercut CUTS=5 SEED=1 POWERCUT_AT_MOST_S=60
