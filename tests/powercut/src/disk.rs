@@ -298,7 +298,9 @@ mod tests {
             let ino = disk
                 .create(ROOT, name, Node::File(File::default()))
                 .expect("created");
-            disk.file(ino).expect("a file").write(0, &[1; 3 * BLOCK_BYTES]);
+            disk.file(ino)
+                .expect("a file")
+                .write(0, &[1; 3 * BLOCK_BYTES]);
             disk.sync(ino).expect("synced");
             disk.sync(ROOT).expect("synced");
             disk.file(ino)

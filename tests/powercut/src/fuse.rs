@@ -176,7 +176,10 @@ impl Filesystem for Served {
             reply.error(Errno::EXDEV);
             return;
         }
-        answer(self.with(|disk| disk.rename(parent.0, name, newname)), reply);
+        answer(
+            self.with(|disk| disk.rename(parent.0, name, newname)),
+            reply,
+        );
     }
 
     fn open(&self, _: &Request, _ino: INodeNo, _flags: OpenFlags, reply: ReplyOpen) {
@@ -277,7 +280,16 @@ impl Filesystem for Served {
 
     fn statfs(&self, _: &Request, _: INodeNo, reply: ReplyStatfs) {
         let blocks = FREE_BLOCKS;
-        reply.statfs(blocks, blocks, blocks, blocks, blocks, BLOCK_BYTES, 255, BLOCK_BYTES);
+        reply.statfs(
+            blocks,
+            blocks,
+            blocks,
+            blocks,
+            blocks,
+            BLOCK_BYTES,
+            255,
+            BLOCK_BYTES,
+        );
     }
 }
 

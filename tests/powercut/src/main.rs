@@ -7,7 +7,10 @@
 
 mod disk;
 mod fuse;
-#[allow(dead_code, reason = "shared with the integration tests, which use all of it")]
+#[allow(
+    dead_code,
+    reason = "shared with the integration tests, which use all of it"
+)]
 #[path = "../../support/raw.rs"]
 mod raw;
 #[path = "../../support/rng.rs"]

@@ -114,7 +114,10 @@ impl Machine {
     pub fn dump(&self, data: &Path) -> Result<Vec<Value>, String> {
         let output = self.run(&["dump".as_ref(), data.as_os_str(), "--json".as_ref()]);
         if !output.status.success() {
-            return Err(format!("log dump: {}", String::from_utf8_lossy(&output.stderr)));
+            return Err(format!(
+                "log dump: {}",
+                String::from_utf8_lossy(&output.stderr)
+            ));
         }
         String::from_utf8_lossy(&output.stdout)
             .lines()

@@ -109,7 +109,11 @@ impl Trial {
     fn round(&mut self, before: Option<Vec<Known>>) -> Result<Vec<Known>, String> {
         let was_memory = self.is_memory;
         let is_memory = self.rng.one_in(MEMORY_ONE_IN);
-        let log = if self.rng.one_in(3) { LOG_LARGE } else { LOG_SMALL };
+        let log = if self.rng.one_in(3) {
+            LOG_LARGE
+        } else {
+            LOG_SMALL
+        };
         if before.is_some() && self.rng.one_in(START_CUT_ONE_IN) {
             self.configure(was_memory, log);
             self.cut_start()?;
