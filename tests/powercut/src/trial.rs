@@ -342,7 +342,8 @@ fn read_log(machine: &Machine, data: &Path) -> Result<Log, String> {
                 log.grants.insert(index, key);
             }
             (Some("release"), Some(token)) => {
-                if log.held.remove(&key) != Some(token) {
+                let holder = log.held.remove(&key);
+                if holder != Some(token) {
                     return Err(format!("not the holder's: {line}"));
                 }
             }
