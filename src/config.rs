@@ -5,6 +5,7 @@ use std::fmt;
 use std::fs;
 use std::net::SocketAddr;
 use std::ops::RangeInclusive;
+use std::os::unix::ffi::OsStrExt;
 use std::path::{Path, PathBuf};
 
 use serde::Deserialize;
@@ -478,8 +479,9 @@ fn cores() -> usize {
 }
 
 fn token(file: Option<&Path>, problems: &mut Vec<String>) -> Token {
-    let found = match std::env::var(CLIENT_TOKEN_VARIABLE) {
-        Ok(value) if !value.is_empty() => Token::new(value.as_bytes(), CLIENT_TOKEN_VARIABLE),
+    // As bytes: a token that is no text must not count as none.
+    let found = match std::env::var_os(CLIENT_TOKEN_VARIABLE) {
+        Some(value) if !value.is_empty() => Token::new(value.as_bytes(), CLIENT_TOKEN_VARIABLE),
         _ => match file {
             Some(file) => Token::from_file(file),
             None => Ok(Token::none()),

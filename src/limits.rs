@@ -174,6 +174,12 @@ pub const STOP_SILENCE: Duration = Duration::from_millis(250);
 /// See [`STOP_SILENCE`].
 pub const STOP_AT_MOST: Duration = Duration::from_secs(5);
 
+/// How long a start waits for its client address to become free. After a
+/// process has ended, the kernel takes its rings down in the background, and its
+/// listening sockets with them: some 200 ms in which nobody listens, and the
+/// address cannot be had.
+pub const CLAIM_WITHIN: Duration = Duration::from_secs(2);
+
 /// How often the watchdog wakes each executor, and how long an executor may go
 /// without a sign of life before that is reported.
 pub const WATCHDOG_EVERY: Duration = Duration::from_millis(250);

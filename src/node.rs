@@ -22,7 +22,9 @@ use crate::counters::{ConsensusCounters, ShardCounters};
 use crate::fatal::{Fatal, exit_on_failed_mapping, exit_on_panic};
 use crate::lanes::messages::{FromConsensus, SnapshotChunk, ToConsensus, ToShard};
 use crate::lanes::{Doorbell, Receiver, Sender, lane};
-use crate::limits::{COMMITTED_MESSAGES_WAITING, LANE_MESSAGES, SNAPSHOT_CHUNKS_WAITING};
+use crate::limits::{
+    CLAIM_WITHIN, COMMITTED_MESSAGES_WAITING, LANE_MESSAGES, SNAPSHOT_CHUNKS_WAITING,
+};
 use crate::locks::TableLimits;
 use crate::node_signals::NodeSignals;
 use crate::probe;
@@ -84,7 +86,7 @@ fn executors_of(config: &Config) -> usize {
 }
 
 fn claim(listen: SocketAddr) -> Claim {
-    port::claim(listen).unwrap_or_else(|error| {
+    port::claim_within(listen, CLAIM_WITHIN).unwrap_or_else(|error| {
         let remedy = match error.kind() {
             io::ErrorKind::AddrInUse => {
                 "another process listens there: stop it, or choose another address"
@@ -344,6 +346,7 @@ impl Parts {
             snapshot_chunks: self.snapshot_chunks,
             to_shards: self.commits,
             counters: self.consensus_counters,
+            signals: Arc::clone(&self.signals),
         };
         let mut shared = Some(consensus);
         let mut running = Vec::new();

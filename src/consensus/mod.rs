@@ -26,6 +26,7 @@ use ticketing_raftlog::{
 use crate::counters::ConsensusCounters;
 use crate::lanes::messages::{FromConsensus, SnapshotChunk, ToConsensus};
 use crate::lanes::{Doorbell, Receiver, Sender};
+use crate::node_signals::NodeSignals;
 use crate::runtime::{Alarm, Clock};
 
 use role::Role;
@@ -66,6 +67,8 @@ pub struct Setup {
     pub to_shards: Vec<Sender<FromConsensus>>,
     /// Where it publishes what it counts.
     pub counters: Arc<ConsensusCounters>,
+    /// What the whole node tells its parts.
+    pub signals: Arc<NodeSignals>,
 }
 
 /// Runs the consensus role until every shard has stopped.

@@ -15,6 +15,7 @@ use crate::fatal::Fatal;
 use crate::lanes::messages::{FromConsensus, ToConsensus};
 use crate::lanes::{Doorbell, Receiver};
 use crate::limits::{CONSENSUS_BYTES_WAITING, IDLE_MARK_MS, SPARE_RETRY_MS};
+use crate::node_signals::NodeSignals;
 use crate::runtime::Clock;
 
 use super::Setup;
@@ -48,6 +49,7 @@ pub(super) struct Role {
     clock: Clock,
     durability: Durability,
     counters: Arc<ConsensusCounters>,
+    signals: Arc<NodeSignals>,
     doorbell: Arc<Doorbell>,
     from_shards: Receiver<ToConsensus>,
     shards: usize,
@@ -97,6 +99,7 @@ impl Role {
             clock: setup.clock,
             durability: setup.durability,
             counters: setup.counters,
+            signals: setup.signals,
             doorbell: setup.doorbell,
             from_shards: setup.from_shards,
             shards,
@@ -138,6 +141,11 @@ impl Role {
         self.take_in();
         self.step(Input::Tick { now_ms });
         self.next_work(now_ms);
+        if self.proposals.bytes < CONSENSUS_BYTES_WAITING && self.from_shards.depth() > 0 {
+            // Taken in no further than the bound, and there is room again: what
+            // is in the lane has rung already.
+            self.doorbell.ring();
+        }
         self.want_spare(now_ms);
         match &mut self.restore {
             Some(restore) => restore.turn(&mut self.fan_out),
@@ -208,8 +216,10 @@ impl Role {
 
     fn take_in(&mut self) {
         // What is not taken stays in the lane, and the shards tighten
-        // admission when that is full.
-        while self.proposals.bytes < CONSENSUS_BYTES_WAITING {
+        // admission when that is full. A stop must hear of the shards' ends even
+        // behind what a full disk keeps from being appended.
+        let stuck_in_stop = self.blocked.is_some() && self.signals.stop_asked();
+        while stuck_in_stop || self.proposals.bytes < CONSENSUS_BYTES_WAITING {
             match self.from_shards.try_recv() {
                 Some(ToConsensus::Proposals(proposals)) => self.proposals.add(proposals),
                 Some(ToConsensus::Reached { index }) => {
@@ -280,6 +290,18 @@ impl Role {
         if let Some(ceiling) = self.log.ceiling_due() {
             let store = self.take_store();
             return Some(jobs::ceiling(store, ceiling));
+        }
+        if self.stopped == self.shards && !self.log.has_spare() {
+            // Nobody waits for what found no segment any more: it never was in
+            // the log, and a stop must not wait for room on the disk.
+            if let Some(batch) = self.blocked.take() {
+                tracing::warn!(
+                    entries = batch.entries(),
+                    "stopping without what the log had no room for"
+                );
+                self.proposals = Gathering::default();
+                return self.close();
+            }
         }
         if let Some(batch) = self.blocked.take().or_else(|| self.gather()) {
             let sealed = self.log.finish(batch);
@@ -362,12 +384,19 @@ impl Role {
                 self.stop = Stop::Syncing;
                 Some(jobs::sync_all(self.log.segments().cloned().collect()))
             }
+            // What a shard proposed for a request of another shard's may have
+            // come in behind the sync, or behind the mark.
+            Stop::Syncing | Stop::Marking if self.log.synced_end() != self.log.written_end() => {
+                self.stop = Stop::Syncing;
+                Some(jobs::sync_all(self.log.segments().cloned().collect()))
+            }
             Stop::Syncing => {
                 self.stop = Stop::Marking;
                 let mark = self.log.clean_stop_mark(Vec::new());
                 self.write(mark, Durability::Sync);
                 if self.writing.is_none() {
-                    self.stop = Stop::Syncing;
+                    tracing::warn!("no room for the last mark: stopping without it");
+                    self.end();
                 }
                 None
             }
@@ -377,12 +406,16 @@ impl Role {
                 Some(jobs::clean_stop(store))
             }
             Stop::Recording => {
-                self.stop = Stop::Ended;
-                self.fan_out.tell_all(|| FromConsensus::End);
+                self.end();
                 None
             }
             Stop::Ended => None,
         }
+    }
+
+    fn end(&mut self) {
+        self.stop = Stop::Ended;
+        self.fan_out.tell_all(|| FromConsensus::End);
     }
 
     fn take_store(&mut self) -> HardStateStore {

@@ -8,6 +8,7 @@ use std::io;
 use std::net::SocketAddr;
 use std::os::linux::net::SocketAddrExt;
 use std::os::unix::net::{SocketAddr as UnixAddr, UnixListener};
+use std::time::{Duration, Instant};
 
 use socket2::{Domain, Protocol, Socket, Type};
 
@@ -24,6 +25,24 @@ impl Claim {
     #[must_use]
     pub fn address(&self) -> SocketAddr {
         self.address
+    }
+}
+
+/// Claims `address` as [`claim`] does, trying again for as long as `limit` while
+/// it is in use: an earlier run that has just ended lets go of it a moment later.
+///
+/// # Errors
+/// As [`claim`].
+pub fn claim_within(address: SocketAddr, limit: Duration) -> io::Result<Claim> {
+    const TRY_EVERY: Duration = Duration::from_millis(10);
+    let began = Instant::now();
+    loop {
+        match claim(address) {
+            Err(error) if error.kind() == io::ErrorKind::AddrInUse && began.elapsed() < limit => {
+                std::thread::sleep(TRY_EVERY);
+            }
+            result => return result,
+        }
     }
 }
 
@@ -75,6 +94,21 @@ mod tests {
         let address = first.address();
         drop(first);
         claim(address).expect("free again");
+    }
+
+    #[test]
+    fn an_address_that_is_let_go_in_time_is_claimed_and_no_other() {
+        let limit = Duration::from_secs(10);
+        let first = claim(loopback(0)).expect("a free port");
+        let address = first.address();
+        let taken = claim_within(address, Duration::from_millis(50)).expect_err("not let go");
+        assert_eq!(taken.kind(), io::ErrorKind::AddrInUse);
+        let letting_go = std::thread::spawn(move || {
+            std::thread::sleep(Duration::from_millis(50));
+            drop(first);
+        });
+        claim_within(address, limit).expect("let go in time");
+        letting_go.join().expect("ended");
     }
 
     #[test]

@@ -1,7 +1,9 @@
 //! What a start refuses: with which exit code, and whether it says what to do.
 
+use std::ffi::OsStr;
 use std::fs;
 use std::net::{SocketAddr, TcpListener};
+use std::os::unix::ffi::OsStrExt;
 use std::path::Path;
 
 use socket2::{Domain, Socket, Type};
@@ -172,6 +174,25 @@ fn an_address_that_others_can_reach_needs_a_token_of_16_bytes() {
     serve(Some(""));
     serve(Some("15-bytes-is-bad"));
     assert!(!data.exists(), "a refused start made a folder");
+
+    // Bytes that are no text are a token too, not none at all: on loopback that
+    // would let everybody in.
+    let mut command = std::process::Command::new(BINARY);
+    command
+        .args([
+            "serve",
+            "--listen",
+            "127.0.0.1:0",
+            "--shards",
+            "0",
+            "--data-dir",
+        ])
+        .arg(&data)
+        .env("TICKETING_CLIENT_TOKEN", OsStr::from_bytes(b"\xff\xfe"));
+    let output = finished(&mut command);
+    let stderr = String::from_utf8_lossy(&output.stderr);
+    assert_eq!(output.status.code(), Some(EXIT_USAGE), "{stderr}");
+    assert!(stderr.contains("has 2 bytes"), "{stderr}");
 
     let token = "16-bytes-is-fine";
     let server = Server::start(Options::shards(1).listen("0.0.0.0:0").token(token));

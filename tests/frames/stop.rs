@@ -4,6 +4,7 @@ use std::time::{Duration, Instant};
 
 use ticketing_protocol::{ErrorCode, Reply};
 
+use crate::support::raw::release;
 use crate::support::server::verify_log;
 use crate::support::{Options, PATIENCE, RawClient, SLACK, Server};
 
@@ -111,5 +112,31 @@ fn id_less(reply: Reply) -> Reply {
             code,
         },
         other => other,
+    }
+}
+
+#[test]
+fn releases_forwarded_by_a_connection_that_closes_do_not_break_a_stop() {
+    const KEYS: usize = 40;
+    for durability in ["memory", "sync"] {
+        let mut server = Server::start(Options::shards(3).durability(durability));
+        let mut client = RawClient::connect(server.address);
+        let mut releases = Vec::new();
+        for key in 0..KEYS {
+            let key = format!("key-{key}");
+            let token = client.hold(&key, 250);
+            releases.extend(release(client.new_id(), &key, token));
+        }
+        server.terminate();
+        std::thread::sleep(SILENCE / 4);
+        // The shards that own the keys have nothing left to wait for, and this
+        // one hears of the releases and of the end at once.
+        client.send_bytes(&releases);
+        drop(client);
+        let (status, stderr) = server.wait_exit();
+        assert_eq!(status.code(), Some(0), "{durability}: {stderr}");
+        let report = verify_log(&server.data_dir());
+        assert_eq!(report["verdict"], "clean", "{durability}: {report}");
+        assert_eq!(report["clean_stop"], true, "{durability}: {report}");
     }
 }
