@@ -1,0 +1,3 @@
+//! `sim`: runs seeds.
+
+fn main() {}
