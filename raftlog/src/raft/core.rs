@@ -2,22 +2,12 @@
 
 use std::collections::VecDeque;
 
-use super::types::{AppendKind, Input, Output, RefusalReason, Role};
-use crate::limits::{MAX_RECORDS_PER_BATCH, MAX_UNCOMMITTED_BYTES, MAX_UNCOMMITTED_ENTRIES};
+use super::start::{Start, StartError};
+use super::types::{AppendKind, Epoch, Input, Output, RefusalReason, Role, Source};
+use crate::limits::{
+    MAX_PROPOSAL_BYTES, MAX_RECORDS_PER_BATCH, MAX_UNCOMMITTED_BYTES, MAX_UNCOMMITTED_ENTRIES,
+};
 use crate::types::{HardState, LogIndex, NodeId, Term};
-
-/// What a core starts from, all of it persisted.
-#[derive(Debug, Clone, Copy)]
-pub struct Start {
-    /// This node, and the only voter.
-    pub node_id: NodeId,
-    /// Term and vote.
-    pub hard_state: HardState,
-    /// The log's last index, skipped ones included.
-    pub last_index: LogIndex,
-    /// The term of the log's last entry.
-    pub last_term: Term,
-}
 
 /// The Raft state of one node (Raft paper, figure 2).
 ///
@@ -48,30 +38,30 @@ pub struct Core {
 impl Core {
     /// A follower that has heard nothing yet.
     ///
-    /// # Panics
-    /// When the log's last term is above the current one: the state is not this log's.
-    #[must_use]
-    pub fn new(start: Start) -> Self {
-        assert!(
-            start.last_term <= start.hard_state.term,
-            "a log in term {} under a state in term {}",
-            start.last_term,
-            start.hard_state.term
-        );
-        Self {
+    /// # Errors
+    /// When what it is given is not one node's state.
+    pub fn new(start: Start) -> Result<Self, StartError> {
+        let last = start.base;
+        if last.term > start.hard_state.term {
+            return Err(StartError::LogAheadOfTerm {
+                log: last.term,
+                state: start.hard_state.term,
+            });
+        }
+        Ok(Self {
             node_id: start.node_id,
             role: Role::Follower,
             hard: start.hard_state,
             hard_persisted: true,
-            last_index: start.last_index,
-            persisted: start.last_index,
+            last_index: last.index,
+            persisted: last.index,
             commit: LogIndex(0),
-            term_start: start.last_index.next(),
+            term_start: last.index.next(),
             now_ms: 0,
             uncommitted: VecDeque::new(),
             uncommitted_entries: 0,
             uncommitted_bytes: 0,
-        }
+        })
     }
 
     /// Takes one input and adds what to do about it to `outputs`.
@@ -83,8 +73,11 @@ impl Core {
         match input {
             Input::Tick { now_ms } => self.tick(now_ms, outputs),
             Input::Propose { count, bytes } => self.propose(count, bytes, outputs),
-            Input::Persisted { up_to } => self.log_persisted(up_to, outputs),
+            Input::Persisted { epoch, up_to } if epoch == Epoch(0) => {
+                self.log_persisted(up_to, outputs);
+            }
             Input::HardStatePersisted(hard) => self.hard_state_persisted(hard, outputs),
+            _ => {}
         }
         self.check_invariants();
     }
@@ -173,6 +166,7 @@ impl Core {
             (1..=MAX_RECORDS_PER_BATCH).contains(&count),
             "a proposal of {count} entries"
         );
+        assert!(bytes <= MAX_PROPOSAL_BYTES, "a proposal of {bytes} bytes");
         if self.role != Role::Leader {
             let reason = RefusalReason::NotLeader;
             outputs.push(Output::ProposalRefused { count, reason });
@@ -197,6 +191,7 @@ impl Core {
             count,
             term: self.hard.term,
             kind,
+            source: Source::Own,
         });
     }
 
