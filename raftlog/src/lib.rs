@@ -121,3 +121,4 @@ pub use snapshot::{
 pub use types::{
     BootId, ClusterId, Durability, HardState, LogIndex, Mode, NodeId, Position, Term, UseNumber,
 };
+pub use writer::{Planned, Planner, Room, Start as PlannerStart};

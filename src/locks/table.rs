@@ -237,7 +237,10 @@ impl LockTable {
         let current = self.locks.lookup(grant.slot).is_some_and(|lock| {
             lock.is_held() && lock.token == grant.token && lock.removal == Removal::None
         });
-        if current {
+        if current && self.role == Role::Following {
+            self.stats.ghosts += 1;
+            self.orphan(grant.slot, out);
+        } else if current {
             self.stats.ghosts += 1;
             self.propose_removal(grant.slot, Removal::Release, NIL, out);
         }
