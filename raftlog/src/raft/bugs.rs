@@ -11,9 +11,10 @@ pub enum Bug {
     AnswersBeforePersisting,
     /// A leader counts itself before its own copy is persisted.
     LeaderCountsUnpersisted,
-    /// A leader does not begin its term with a no-op (against section 8).
+    /// A leader does not begin its term with a no-op, and confirms reads without (against
+    /// section 8).
     NoNoop,
-    /// While a voter is being replaced the old voters' majority decides alone (against section 6).
+    /// While a voter is being replaced the new voters' majority decides alone (against section 6).
     JointCountsOneMajority,
     /// A learner's vote and its copies count.
     LearnersVote,

@@ -135,10 +135,8 @@ pub enum Body {
     SnapshotAnswer {
         /// Of which.
         snapshot: Snapshot,
-        /// The next byte it needs.
+        /// The next byte it needs. Once it has installed it all it answers [`Body::Matched`].
         next_offset: u64,
-        /// It has it all, and goes on behind it.
-        installed: bool,
     },
     /// Stand for election at once: leadership is yours to take (thesis 3.10).
     TimeoutNow,

@@ -7,14 +7,25 @@
 //!
 //! `docs/raft.md` says where each rule of the paper and the thesis is, and which test holds it.
 
-#[cfg(feature = "bugs")]
 mod bugs;
+mod change;
 mod config;
+mod confirm;
 mod core;
+mod election;
+mod extents;
+mod follower;
+mod hint;
+mod install;
+mod jitter;
 mod message;
+mod progress;
+mod replication;
+mod snapshot;
 mod start;
 #[cfg(test)]
 mod tests;
+mod transfer;
 mod types;
 
 #[cfg(feature = "bugs")]
