@@ -6,4 +6,6 @@
 //! the network, disks, clocks and processes are made up ([`world`]); `docs/testing.md` has how to
 //! use it.
 
+pub mod memlog;
+pub mod node;
 pub mod world;

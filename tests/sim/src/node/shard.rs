@@ -5,7 +5,7 @@ use std::rc::Rc;
 
 use ticketing::lanes::owner_of;
 use ticketing::locks::{
-    Answer, Applied, Command, Fate, LockTable, Origin, Orphan, Outputs, TableLimits, held_locks,
+    Answer, Applied, Command, LockTable, Origin, Orphan, Outputs, TableLimits, held_locks,
     key_hash,
 };
 use ticketing_raftlog::{LogIndex, Term};
@@ -80,7 +80,6 @@ pub struct Shard {
     orphans: VecDeque<Asking>,
     /// Open connections, and their unanswered requests with the shards that own the keys.
     connections: BTreeMap<u32, BTreeMap<u64, u16>>,
-    held_back: Vec<(Payload, u64)>,
 }
 
 impl Shard {
@@ -100,7 +99,6 @@ impl Shard {
             confirms: 0,
             orphans: VecDeque::new(),
             connections: BTreeMap::new(),
-            held_back: Vec::new(),
         }
     }
 
@@ -126,13 +124,10 @@ impl Shard {
     pub fn advance(&mut self, now_ms: u64, effects: &mut Vec<Effect>) {
         self.table.advance(now_ms, &mut self.out);
         self.flush(effects);
-        let due: Vec<Parked> = {
-            let (due, rest) = std::mem::take(&mut self.parked)
-                .into_iter()
-                .partition(|parked| parked.until_ms <= now_ms);
-            self.parked = rest;
-            due
-        };
+        let (due, rest): (VecDeque<Parked>, VecDeque<Parked>) = std::mem::take(&mut self.parked)
+            .into_iter()
+            .partition(|parked| parked.until_ms <= now_ms);
+        self.parked = rest;
         for parked in due {
             let refusal = if self.stopping { self.refusal() } else { Verdict::NoLeader };
             self.tell(parked.origin, refusal, effects);
@@ -615,18 +610,13 @@ impl Shard {
                 units.push(unit.payloads().map(Payload::from).collect());
             }
             if self.setup.bug == Some(ShellBug::HandOverInTwo) {
-                units = self.split(units);
+                units = units.into_iter().flatten().map(|payload| vec![payload]).collect();
             }
             let proposals = ToRole::Proposals(self.setup.id, term, units);
             effects.push(Effect::ToRole(proposals));
         }
         out.clear();
         self.out = out;
-    }
-
-    /// The mistake of taking hand-overs apart.
-    fn split(&mut self, units: Vec<Vec<Payload>>) -> Vec<Vec<Payload>> {
-        units.into_iter().flatten().map(|payload| vec![payload]).collect()
     }
 
     fn tell(&mut self, origin: Origin, verdict: Verdict, effects: &mut Vec<Effect>) {
