@@ -63,7 +63,7 @@ impl Core {
             && run.bytes <= MAX_APPEND_BYTES
             && run.term <= self.hard.term
             && previous.term <= run.term
-            && previous.index.0 <= MAX_INDEX - u64::from(run.count) - 1
+            && previous.index.0 < MAX_INDEX - u64::from(run.count)
             && config_is_alone
     }
 
