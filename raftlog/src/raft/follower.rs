@@ -21,6 +21,9 @@ impl Core {
         if self.is_installing() || !self.is_sound(previous, &run) {
             return;
         }
+        if *self.config_now() == Config::unknown() {
+            return self.send(from, Body::NeedsSnapshot, outputs);
+        }
         let end = previous.index.plus(u64::from(run.count));
         // What is committed here is the same in every leader's log.
         let known = self.commit.max(previous.index);

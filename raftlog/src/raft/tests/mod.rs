@@ -2,6 +2,7 @@
 
 mod basics;
 mod net;
+mod random;
 mod single;
 
 /// What the network needs; outside this crate it is built against the public names.

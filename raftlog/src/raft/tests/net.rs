@@ -35,6 +35,13 @@ impl Log {
         self.entries.get(place as usize)
     }
 
+    fn has(&self, entry: EntryId) -> bool {
+        self.base == entry
+            || self
+                .get(entry.index.0)
+                .is_some_and(|e| e.term == entry.term)
+    }
+
     fn truncate(&mut self, from: u64) {
         self.entries
             .truncate((from - self.base.index.0 - 1) as usize);
@@ -74,6 +81,8 @@ pub struct Node {
     pub held: bool,
     pub now_ms: u64,
     pub outputs: Vec<Output>,
+    /// The configuration that its outputs say is in force.
+    pub config: Config,
     starts: u64,
 }
 
@@ -96,6 +105,8 @@ pub struct Net {
     /// Every entry that any node knew committed.
     committed: BTreeMap<u64, Entry>,
     leaders: BTreeMap<u64, NodeId>,
+    /// What was committed anywhere when each confirmation was asked for.
+    asked: BTreeMap<u64, u64>,
     #[cfg(feature = "bugs")]
     pub bug: Option<super::api::Bug>,
 }
@@ -118,6 +129,7 @@ impl Net {
             next_value: 1,
             committed: BTreeMap::new(),
             leaders: BTreeMap::new(),
+            asked: BTreeMap::new(),
             #[cfg(feature = "bugs")]
             bug: None,
         };
@@ -142,6 +154,7 @@ impl Net {
             held: false,
             now_ms: 0,
             outputs: Vec::new(),
+            config,
             starts: 0,
         });
         self.start(id);
@@ -176,19 +189,27 @@ impl Net {
         let node = self.node_mut(id);
         node.starts += 1;
         node.writes.clear();
-        node.log = node.disk.log.clone();
-        let disk = &node.disk;
+        let disk = &mut node.disk;
+        if let Some(snapshot) = disk.snapshot
+            && !disk.log.has(snapshot.last)
+        {
+            // The crash came between a snapshot's install and the log's reset.
+            disk.log.base = snapshot.last;
+            disk.log.entries.clear();
+        }
+        node.log = disk.log.clone();
         let first = ConfigEntry {
             index: LogIndex(disk.config_index),
             config: disk.config,
         };
-        let mut configs = vec![first];
+        let mut configs = Vec::new();
+        if first.index <= disk.log.base.index {
+            configs.push(first);
+        }
         let mut extents = Vec::new();
         for (place, entry) in disk.log.entries.iter().enumerate() {
             let index = LogIndex(disk.log.base.index.0 + 1 + place as u64);
-            if let AppendKind::Config(config) = entry.kind
-                && index > first.index
-            {
+            if let AppendKind::Config(config) = entry.kind {
                 configs.push(ConfigEntry { index, config });
             }
             extents.push(Extent {
@@ -214,7 +235,9 @@ impl Net {
             #[cfg(feature = "bugs")]
             bug,
         };
-        node.core = Some(Core::new(start).expect("one node's state"));
+        let core = Core::new(start).expect("one node's state");
+        node.config = core.config().config;
+        node.core = Some(core);
         let now_ms = node.now_ms;
         self.step(id, Input::Tick { now_ms });
     }
@@ -244,6 +267,7 @@ impl Net {
         }
         let node = self.node(id);
         assert_eq!(self.core(id).last_index().0, node.log.last());
+        assert_eq!(self.core(id).config().config, node.config);
         if !node.held {
             self.persist(id);
         }
@@ -262,6 +286,14 @@ impl Net {
             .collect();
         let bytes = 10 * u64::from(count);
         self.step_with(id, Input::Propose { count, bytes }, &payloads);
+    }
+
+    /// Asks a node whether it leads.
+    pub fn confirm(&mut self, id: NodeId) {
+        let request = self.asked.len() as u64;
+        let committed = self.committed.keys().last().copied().unwrap_or(0);
+        self.asked.insert(request, committed);
+        self.step(id, Input::Confirm { request });
     }
 
     pub fn change(&mut self, id: NodeId, change: Change) {
@@ -414,7 +446,7 @@ impl Net {
         }
         node.disk.snapshot = Some(snapshot);
         node.disk.config = config.config;
-        node.disk.config_index = config.index.0.min(base.index.0.max(config.index.0));
+        node.disk.config_index = config.index.0;
         let first_index = LogIndex(first);
         self.step(
             id,
@@ -468,6 +500,13 @@ impl Net {
                 self.node_mut(id).log = Log { base, entries };
                 self.write(id, Write::Reset(base));
             }
+            Output::ConfigChanged { config, .. } => self.node_mut(id).config = config,
+            // Linearizable reads (thesis 6.4).
+            Output::Confirmed { request, index } => assert!(
+                index.0 >= self.asked[&request],
+                "{id} confirms {index}, and {} was committed before",
+                self.asked[&request]
+            ),
             Output::Send { to, message } => self.post(id, to, message),
             Output::Commit { up_to } => self.check_commit(id, up_to),
             Output::RoleChanged {
@@ -556,7 +595,12 @@ impl Net {
         let core = self.core(id);
         if core.role() == Role::Leader {
             let entry = *node.log.get(up_to.0).expect("there");
-            let config = core.config_at(up_to).expect("known").config;
+            assert_eq!(
+                entry.term,
+                core.term(),
+                "{id} counts copies of an earlier term"
+            );
+            let config = node.config;
             let has = |id: &&NodeId| {
                 let node = self.nodes.iter().find(|node| node.id == **id);
                 node.is_some_and(|n| {
