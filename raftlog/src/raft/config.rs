@@ -152,7 +152,8 @@ impl Config {
         Ok(config)
     }
 
-    /// No members at all: what a node has before it has heard of the cluster it joins.
+    /// No members at all: what a node has before it has heard of the cluster it joins. Its first
+    /// snapshot tells it.
     #[must_use]
     pub fn unknown() -> Self {
         Self::default()

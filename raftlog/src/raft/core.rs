@@ -359,6 +359,7 @@ impl Core {
         }
         self.give_vote(outputs);
         self.acknowledge(outputs);
+        self.begin_install(outputs);
     }
 
     fn log_persisted(&mut self, epoch: Epoch, up_to: LogIndex, outputs: &mut Vec<Output>) {
@@ -450,6 +451,7 @@ impl Core {
             Body::PreVoteAnswer { .. } => self.pre_vote_refused(from),
             Body::Matched { up_to } => self.peer_matched(from, up_to, outputs),
             Body::Conflict { refused, hint } => self.peer_conflict(from, refused, hint, outputs),
+            Body::NeedsSnapshot => self.peer_needs_snapshot(from, outputs),
             Body::HeartbeatAnswer {
                 round,
                 received,
@@ -595,10 +597,9 @@ impl Core {
         let told = self.configs_told;
         for entry in self.configs.within(told, to) {
             self.configs_told = entry.index;
-            outputs.push(Output::ConfigChanged {
+            outputs.push(Output::ConfigCommitted {
                 config: entry.config,
                 index: entry.index,
-                committed: true,
             });
         }
     }
@@ -686,10 +687,7 @@ fn check_configs(
     if let Some(stray) = list.iter().find(|c| c.index > base && !is_config(c.index)) {
         return Err(StartError::ConfigNotInLog(stray.index));
     }
-    let behind = |extent: &&super::start::Extent| {
-        extent.kind == ExtentKind::Config && Some(extent.last_index) > first
-    };
-    for extent in extents.iter().filter(behind) {
+    for extent in extents.iter().filter(|e| e.kind == ExtentKind::Config) {
         if !list.iter().any(|entry| entry.index == extent.last_index) {
             return Err(StartError::ConfigNotInLog(extent.last_index));
         }

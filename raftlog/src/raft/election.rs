@@ -159,10 +159,9 @@ impl Core {
 
     /// Gives the vote that is due, once it is persisted.
     pub(super) fn give_vote(&mut self, outputs: &mut Vec<Output>) {
-        if self.hard_persisted || self.makes(Bug::AnswersBeforePersisting) {
-            if let Some(to) = self.vote_due.take() {
-                self.send(to, Body::VoteAnswer { granted: true }, outputs);
-            }
+        let may = self.hard_persisted || self.makes(Bug::AnswersBeforePersisting);
+        if let Some(to) = self.vote_due.take_if(|_| may) {
+            self.send(to, Body::VoteAnswer { granted: true }, outputs);
         }
     }
 

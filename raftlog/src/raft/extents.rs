@@ -335,7 +335,7 @@ mod tests {
         ) {
             let mut log = Extents::new(entry(1, 0), &[]).expect("empty");
             let mut terms = vec![1];
-            let mut add = |log: &mut Extents, terms: &mut Vec<u64>| {
+            let add = |log: &mut Extents, terms: &mut Vec<u64>| {
                 for (count, step, bytes) in &pushes {
                     let term = terms.last().expect("base") + step;
                     log.push(*count, Term(term), ExtentKind::Commands, *bytes);

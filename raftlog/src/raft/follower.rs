@@ -21,6 +21,9 @@ impl Core {
         if self.is_installing() || !self.is_sound(previous, &run) {
             return;
         }
+        if *self.config_now() == Config::unknown() {
+            return self.send(from, Body::NeedsSnapshot, outputs);
+        }
         let end = previous.index.plus(u64::from(run.count));
         // What is committed here is the same in every leader's log.
         let known = self.commit.max(previous.index);
@@ -63,7 +66,7 @@ impl Core {
             && run.bytes <= MAX_APPEND_BYTES
             && run.term <= self.hard.term
             && previous.term <= run.term
-            && previous.index.0 <= MAX_INDEX - u64::from(run.count) - 1
+            && previous.index.0 < MAX_INDEX - u64::from(run.count)
             && config_is_alone
     }
 

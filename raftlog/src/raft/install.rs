@@ -112,17 +112,29 @@ impl Core {
         );
         incoming.stored = next_offset;
         incoming.step = Step::Receiving;
-        if next_offset == snapshot.bytes {
-            if snapshot.last.index <= self.commit || self.log.has(snapshot.last) {
-                // The log got there first.
-                self.incoming = None;
-                return;
-            }
-            incoming.step = Step::Installing;
-            let config = incoming.config;
-            outputs.push(Output::InstallSnapshot { snapshot, config });
-        }
         self.answer_leader(snapshot, next_offset, outputs);
+        self.begin_install(outputs);
+    }
+
+    /// Installs a snapshot that is all there, once the term is persisted: a snapshot of a term
+    /// that the node has forgotten would not be its own.
+    pub(super) fn begin_install(&mut self, outputs: &mut Vec<Output>) {
+        let Some(incoming) = &mut self.incoming else {
+            return;
+        };
+        let snapshot = incoming.snapshot;
+        let whole = incoming.stored == snapshot.bytes && incoming.step == Step::Receiving;
+        if !whole || !self.hard_persisted {
+            return;
+        }
+        if snapshot.last.index <= self.commit || self.log.has(snapshot.last) {
+            // The log got there first.
+            self.incoming = None;
+            return;
+        }
+        incoming.step = Step::Installing;
+        let config = incoming.config;
+        outputs.push(Output::InstallSnapshot { snapshot, config });
     }
 
     pub(super) fn snapshot_installed(

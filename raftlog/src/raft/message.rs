@@ -102,6 +102,9 @@ pub enum Body {
         /// may skip everything between (paper 5.3, end).
         hint: EntryId,
     },
+    /// The sender does not know who the cluster is, which entries do not tell: it takes a snapshot
+    /// first.
+    NeedsSnapshot,
     /// The leader is there. Never waits for anything.
     Heartbeat {
         /// Which round; rounds grow.

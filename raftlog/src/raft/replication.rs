@@ -232,8 +232,11 @@ impl Core {
         peer.matched = peer.matched.max(up_to);
         match peer.state {
             State::Probe { .. } if up_to.next() >= peer.next => peer.stream_from(up_to.next()),
-            // It has what this log goes on behind, by this snapshot or another way.
-            State::Snapshot(_) if up_to >= base => peer.probe_from(up_to.next()),
+            // It has the snapshot, or got what this log goes on behind another way. If the log has
+            // lost more meanwhile, it needs another.
+            State::Snapshot(sending) if up_to >= sending.snapshot.last.index.min(base) => {
+                peer.probe_from(up_to.next());
+            }
             _ => peer.next = peer.next.max(up_to.next()),
         }
         if grown {

@@ -78,6 +78,14 @@ impl Core {
             })
     }
 
+    pub(super) fn peer_needs_snapshot(&mut self, from: NodeId, outputs: &mut Vec<Output>) {
+        if let Some(place) = self.heard_from(from)
+            && !matches!(self.peers[place].state, State::Snapshot(_))
+        {
+            self.begin_snapshot(place, outputs);
+        }
+    }
+
     /// A peer needs what the log has no more.
     pub(super) fn begin_snapshot(&mut self, place: usize, outputs: &mut Vec<Output>) {
         let base = self.log.base().index;

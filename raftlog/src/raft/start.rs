@@ -18,8 +18,8 @@ pub struct Start {
     /// The newest snapshot, if there is one. Its last entry is at or behind `base`, and in the log
     /// or its `base`: a log without it is to be dropped, so that `base` is that entry.
     pub snapshot: Option<Snapshot>,
-    /// The configurations: first the one in force at `base` and the snapshot's last entry, then
-    /// every one in the log behind them.
+    /// The configurations in their order: the one that the snapshot or the new folder has, unless
+    /// it is in the log too, and every one in the log.
     pub configs: Vec<ConfigEntry>,
     /// How long things take.
     pub timing: Timing,

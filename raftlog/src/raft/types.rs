@@ -74,7 +74,8 @@ pub enum Input {
         to: Option<NodeId>,
     },
     /// Change the cluster's members, one change at a time. A refusal is answered at once by
-    /// [`Output::ChangeRefused`]; otherwise [`Output::ConfigChanged`] tells how it goes on.
+    /// [`Output::ChangeRefused`]; otherwise [`Output::ConfigChanged`] and
+    /// [`Output::ConfigCommitted`] tell how it goes on.
     Change(Change),
     /// A synced snapshot stands for a part of the log, or the log has lost its oldest entries.
     Compacted {
@@ -200,14 +201,21 @@ pub enum Output {
         request: u64,
     },
     /// Another configuration is in force: a configuration takes effect when it is in the log, and
-    /// falls back to the one before if it is truncated. Sent again once it is committed.
+    /// falls back to the one before if it is truncated.
     ConfigChanged {
         /// The configuration.
         config: Config,
         /// Where it is in the log.
         index: LogIndex,
-        /// Whether it is committed.
+        /// Whether it is committed already: one fallen back to, or a snapshot's.
         committed: bool,
+    },
+    /// A configuration is committed, and is not undone any more. Another may be in force already.
+    ConfigCommitted {
+        /// The configuration.
+        config: Config,
+        /// Where it is in the log.
+        index: LogIndex,
     },
     /// A change of members was not begun.
     ChangeRefused {

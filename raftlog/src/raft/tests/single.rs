@@ -4,10 +4,10 @@ use std::panic::{AssertUnwindSafe, catch_unwind};
 
 use proptest::prelude::*;
 
-use super::{AppendKind, Core, Epoch, Input, Output, RefusalReason, Role, Source, Start};
 use crate::limits::{
     MAX_PROPOSAL_BYTES, MAX_RECORDS_PER_BATCH, MAX_UNCOMMITTED_BYTES, MAX_UNCOMMITTED_ENTRIES,
 };
+use crate::raft::{AppendKind, Core, Epoch, Input, Output, RefusalReason, Role, Source, Start};
 use crate::types::{HardState, LogIndex, NodeId, Term};
 
 const NODE: NodeId = NodeId([5; 16]);
