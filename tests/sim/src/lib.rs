@@ -6,6 +6,11 @@
 //! the network, disks, clocks and processes are made up ([`world`]); `docs/testing.md` has how to
 //! use it.
 
+pub mod checkers;
+pub mod clients;
+pub mod cluster;
 pub mod memlog;
+pub mod mutants;
 pub mod node;
+pub mod plan;
 pub mod world;

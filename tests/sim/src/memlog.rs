@@ -77,7 +77,10 @@ impl MemLog {
     /// The first batch is written by the next [`MemLog::take_write`]s.
     #[must_use]
     pub fn create(disk: &mut Disk, base: EntryId) -> Self {
-        let last = disk.segments().last().map_or(UseNumber(0), |file| file.use_number);
+        let last = disk
+            .segments()
+            .last()
+            .map_or(UseNumber(0), |file| file.use_number);
         let room = Room {
             use_number: UseNumber(last.0 + 1),
             segment_bytes: MIN_SEGMENT_BYTES,
@@ -162,7 +165,10 @@ impl MemLog {
     #[must_use]
     pub fn last(&self) -> EntryId {
         EntryId {
-            term: self.entries.back().map_or(self.base.term, |entry| entry.term),
+            term: self
+                .entries
+                .back()
+                .map_or(self.base.term, |entry| entry.term),
             index: self.last_index(),
         }
     }
@@ -215,7 +221,10 @@ impl MemLog {
                 for (_, record) in batch.records() {
                     let kind = match record.kind {
                         RecordKind::Truncate => {
-                            while entries.back().is_some_and(|(index, _)| *index >= record.index) {
+                            while entries
+                                .back()
+                                .is_some_and(|(index, _)| *index >= record.index)
+                            {
                                 entries.pop_back();
                             }
                             continue;
@@ -269,7 +278,10 @@ impl MemLog {
                 0
             });
             if kept.use_number >= mark.use_number() && from < kept.end as usize {
-                let file = disk.segments().iter().find(|f| f.use_number == kept.use_number);
+                let file = disk
+                    .segments()
+                    .iter()
+                    .find(|f| f.use_number == kept.use_number);
                 let copy = file.map(|file| file.bytes[from..kept.end as usize].to_vec());
                 disk.write(kept.use_number, from as u32, &copy.unwrap_or_default());
             }
@@ -402,7 +414,10 @@ impl Journal for MemLog {
             if batch.push(entry, term, bytes) == Err(Full) {
                 self.plan(batch, epoch, None);
                 batch = self.planner.begin(Vec::new(), None);
-                assert!(batch.push(entry, term, bytes).is_ok(), "an empty batch has room");
+                assert!(
+                    batch.push(entry, term, bytes).is_ok(),
+                    "an empty batch has room"
+                );
             }
             self.entries.push_back(Entry {
                 term,
@@ -466,7 +481,11 @@ impl Journal for MemLog {
 }
 
 fn encode_config(config: &Config) -> Vec<u8> {
-    let mut bytes = vec![CONFIG_TAG, config.voters().len() as u8, config.learners().len() as u8];
+    let mut bytes = vec![
+        CONFIG_TAG,
+        config.voters().len() as u8,
+        config.learners().len() as u8,
+    ];
     for node in config.voters().iter().chain(config.learners()) {
         bytes.extend_from_slice(&node.0);
     }
@@ -582,7 +601,10 @@ mod tests {
                 sound &= same;
             }
             assert!(sound, "seed {seed}");
-            assert!(cut || back.log.last() == log.last(), "seed {seed}: a kill loses nothing");
+            assert!(
+                cut || back.log.last() == log.last(),
+                "seed {seed}: a kill loses nothing"
+            );
         }
     }
 

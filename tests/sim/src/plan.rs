@@ -118,9 +118,21 @@ impl Plan {
         let rude_network = rng.chance(500);
         let manners = Manners {
             delay_us: (rng.range(10, 80), rng.range(100, 3_000)),
-            slow_us: if rng.chance(300) { rng.range(5, 200) * MS } else { 0 },
-            lose_per_mille: if rude_network && rng.chance(700) { rng.range(1, 80) as u32 } else { 0 },
-            repeat_per_mille: if rude_network && rng.chance(700) { rng.range(1, 80) as u32 } else { 0 },
+            slow_us: if rng.chance(300) {
+                rng.range(5, 200) * MS
+            } else {
+                0
+            },
+            lose_per_mille: if rude_network && rng.chance(700) {
+                rng.range(1, 80) as u32
+            } else {
+                0
+            },
+            repeat_per_mille: if rude_network && rng.chance(700) {
+                rng.range(1, 80) as u32
+            } else {
+                0
+            },
             reorders: rude_network && rng.chance(600),
         };
         let faults: Vec<Fault> = ALL
@@ -136,7 +148,11 @@ impl Plan {
             keys: rng.range(1, 6) as usize,
             manners,
             sync_us: (rng.range(50, 300), rng.range(400, 8_000)),
-            lane_us: if rng.chance(300) { rng.range(1, 30) * MS } else { 100 },
+            lane_us: if rng.chance(300) {
+                rng.range(1, 30) * MS
+            } else {
+                100
+            },
             timing: Timing::default(),
             snapshot_every: rng.range(30, 400),
             drift_ppm: 400,
@@ -145,7 +161,11 @@ impl Plan {
             fault_every_us: rng.range(150, 3_000) * MS,
             calm_at_us: rng.range(8, 30) * SECOND,
             think_us: rng.range(5, 400) * MS,
-            rude_per_mille: if rng.chance(700) { rng.range(50, 400) as u32 } else { 0 },
+            rude_per_mille: if rng.chance(700) {
+                rng.range(50, 400) as u32
+            } else {
+                0
+            },
         }
     }
 }

@@ -89,7 +89,8 @@ impl Sim {
             Fault::Blip => {
                 self.events.after(0, Event::Hint(node, other, Hint::Lost));
                 let back_us = self.faulty.rng.range(1, 30) * MS;
-                self.events.after(back_us, Event::Hint(node, other, Hint::Connected));
+                self.events
+                    .after(back_us, Event::Hint(node, other, Hint::Connected));
             }
             Fault::Hang => {
                 let for_us = self.faulty.rng.range(50, 4_000) * MS;
@@ -125,7 +126,8 @@ impl Sim {
                 let stopping = self.hosts[node].process.as_ref().is_none_or(|p| p.stopping);
                 if !stopping {
                     let life = self.hosts[node].life;
-                    self.events.after(0, Event::Process(node, life, Inside::Stop));
+                    self.events
+                        .after(0, Event::Process(node, life, Inside::Stop));
                 }
             }
         }
@@ -139,7 +141,10 @@ impl Sim {
             (core.role() == Role::Leader).then_some((core.term(), *node))
         };
         let nodes = 0..self.plan.nodes;
-        nodes.filter_map(|node| leading(&node)).max().map(|(_, node)| node)
+        nodes
+            .filter_map(|node| leading(&node))
+            .max()
+            .map(|(_, node)| node)
     }
 
     fn cut(&mut self, a: usize, b: usize, both: bool) {
@@ -161,7 +166,8 @@ impl Sim {
             for b in 0..self.plan.nodes {
                 if a != b {
                     let after_us = self.faulty.rng.range(1, 50) * MS;
-                    self.events.after(after_us, Event::Hint(a, b, Hint::Connected));
+                    self.events
+                        .after(after_us, Event::Hint(a, b, Hint::Connected));
                 }
             }
         }

@@ -206,7 +206,8 @@ impl Host {
                 // The reset is not in the log: it is made up for.
                 let mut log = MemLog::create(&mut self.disk, last);
                 while let Some(write) = log.take_write() {
-                    self.disk.write(write.use_number, write.offset, &write.bytes);
+                    self.disk
+                        .write(write.use_number, write.offset, &write.bytes);
                 }
                 while self.disk.segments().len() > 1 {
                     self.disk.remove_oldest();
@@ -293,7 +294,11 @@ impl Host {
 
     /// A batch was synced: whether the reset to an installed snapshot is durable now.
     pub fn reset_is_durable(&mut self, index: LogIndex) {
-        if self.installing.as_ref().is_some_and(|file| file.snapshot.last.index == index) {
+        if self
+            .installing
+            .as_ref()
+            .is_some_and(|file| file.snapshot.last.index == index)
+        {
             self.snapshot = self.installing.take();
         }
     }
@@ -301,7 +306,9 @@ impl Host {
     /// The log's synced end.
     #[must_use]
     pub fn synced_end(&self) -> Position {
-        self.process.as_ref().map_or(Position::ZERO, |process| process.log.synced_end())
+        self.process
+            .as_ref()
+            .map_or(Position::ZERO, |process| process.log.synced_end())
     }
 }
 

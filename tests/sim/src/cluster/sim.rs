@@ -1,6 +1,8 @@
 //! A run: events, one after another, until the story is told.
 
+use std::cell::RefCell;
 use std::collections::BTreeMap;
+use std::rc::Rc;
 
 use ticketing_raftlog::raft::{Config, Input};
 use ticketing_raftlog::{NodeId, Verdict as LogVerdict};
@@ -8,7 +10,7 @@ use ticketing_raftlog::{NodeId, Verdict as LogVerdict};
 use super::faults::Faulty;
 use super::host::{Host, HostSetup, Job, Process, Reported, RoleIn, Working};
 use crate::checkers::{Checks, Failure};
-use crate::clients::{Client, Heard};
+use crate::clients::{Client, Heard, KeyBook};
 use crate::memlog::Write;
 use crate::mutants::Mutant;
 use crate::node::messages::{Effect, PeerFrame, Reply, Request, Seen, SnapshotFile, ToShard};
@@ -204,8 +206,16 @@ impl Sim {
         };
         let hosts: Vec<Host> = ids.iter().map(|&id| Host::new(id, clock())).collect();
         let mut client_rng = rng.fork(3);
+        let book = Rc::new(RefCell::new(KeyBook::default()));
         let clients: Vec<Client> = (0..plan.clients)
-            .map(|number| Client::new(number, &plan, client_rng.fork(number as u64)))
+            .map(|number| {
+                Client::new(
+                    number,
+                    &plan,
+                    Rc::clone(&book),
+                    client_rng.fork(number as u64),
+                )
+            })
             .collect();
         let setup = HostSetup {
             config,
@@ -278,7 +288,8 @@ impl Sim {
                 if self.hosts[to].frozen {
                     self.deferred[to].push(Event::Frame { to, from, frame });
                 } else if let Some(process) = &mut self.hosts[to].process {
-                    self.story.note(&[1, to as u64, from as u64, self.events.now_us()]);
+                    self.story
+                        .note(&[1, to as u64, from as u64, self.events.now_us()]);
                     process.role_inbox.push_back(RoleIn::Frame(from, frame));
                     self.wake_role(to);
                 }
@@ -333,7 +344,7 @@ impl Sim {
                 return;
             }
         }
-        self.carry_out(node, None, effects);
+        self.carry_out(node, effects);
         self.core_input(node, Input::FitToLead { fit: true });
         for peer in 0..self.plan.nodes {
             let connects = peer != node
@@ -342,8 +353,10 @@ impl Sim {
                 && self.net.reaches(peer, node);
             if connects {
                 let delay_us = self.net_rng.range(100, 5_000);
-                self.events.after(delay_us, Event::Hint(node, peer, Hint::Connected));
-                self.events.after(delay_us, Event::Hint(peer, node, Hint::Connected));
+                self.events
+                    .after(delay_us, Event::Hint(node, peer, Hint::Connected));
+                self.events
+                    .after(delay_us, Event::Hint(peer, node, Hint::Connected));
             }
         }
         self.wake_role(node);
@@ -381,8 +394,10 @@ impl Sim {
         for peer in 0..self.plan.nodes {
             if peer != node && self.net.reaches(node, peer) {
                 let lost_us = self.net_rng.range(1_000, 12_000);
-                self.events.after(lost_us, Event::Hint(peer, node, Hint::Lost));
-                self.events.after(lost_us + 800, Event::Hint(peer, node, Hint::Refused));
+                self.events
+                    .after(lost_us, Event::Hint(peer, node, Hint::Lost));
+                self.events
+                    .after(lost_us + 800, Event::Hint(peer, node, Hint::Refused));
             }
         }
     }
@@ -448,20 +463,25 @@ impl Sim {
             && !process.role_due
         {
             process.role_due = true;
-            self.events.after(delay_us, Event::Process(node, life, Inside::Role));
+            self.events
+                .after(delay_us, Event::Process(node, life, Inside::Role));
         }
     }
 
     fn wake_shard(&mut self, node: usize, shard: usize) {
         let life = self.hosts[node].life;
-        let due = self.hosts[node].process.as_ref().is_some_and(|p| p.shard_due[shard]);
+        let due = self.hosts[node]
+            .process
+            .as_ref()
+            .is_some_and(|p| p.shard_due[shard]);
         if due {
             return;
         }
         let delay_us = self.lane_us(node);
         if let Some(process) = &mut self.hosts[node].process {
             process.shard_due[shard] = true;
-            self.events.after(delay_us, Event::Process(node, life, Inside::Shard(shard)));
+            self.events
+                .after(delay_us, Event::Process(node, life, Inside::Shard(shard)));
         }
     }
 
@@ -499,9 +519,10 @@ impl Sim {
                     process.stopping = true;
                     process.role.stop(&mut process.log, &mut effects);
                 }
-                self.carry_out(node, None, effects);
+                self.carry_out(node, effects);
                 let life = self.hosts[node].life;
-                self.events.after(5 * SECOND, Event::Process(node, life, Inside::End));
+                self.events
+                    .after(5 * SECOND, Event::Process(node, life, Inside::End));
             }
             Inside::End => {
                 self.end_process(node, false);
@@ -529,7 +550,10 @@ impl Sim {
             return;
         };
         process.role_due = false;
-        process.timers_us[process.shards.len()] = Us::MAX;
+        let timer_us = &mut process.timers_us[process.shards.len()];
+        if *timer_us <= now_us {
+            *timer_us = Us::MAX;
+        }
         let Process { role, log, .. } = process;
         role.input(Input::Tick { now_ms }, log, &mut effects);
         while let Some(item) = process.role_inbox.pop_front() {
@@ -550,7 +574,7 @@ impl Sim {
             }
         }
         let more = !process.role_inbox.is_empty();
-        self.carry_out(node, None, effects);
+        self.carry_out(node, effects);
         if more {
             self.wake_role(node);
         }
@@ -572,7 +596,8 @@ impl Sim {
         let at_us = host.clock.when_us(now_us, deadline_ms).max(now_us + 100);
         if at_us < process.timers_us[place] {
             process.timers_us[place] = at_us;
-            self.events.at(at_us, Event::Process(node, life, Inside::Role));
+            self.events
+                .at(at_us, Event::Process(node, life, Inside::Role));
         }
     }
 
@@ -585,12 +610,14 @@ impl Sim {
             return;
         };
         process.shard_due[shard] = false;
-        process.timers_us[shard] = Us::MAX;
+        if process.timers_us[shard] <= now_us {
+            process.timers_us[shard] = Us::MAX;
+        }
         while let Some(message) = process.shard_inbox[shard].pop_front() {
             process.shards[shard].take(now_ms, message, &mut effects);
         }
         process.shards[shard].advance(now_ms, &mut effects);
-        self.carry_out(node, Some(shard), effects);
+        self.carry_out(node, effects);
         let host = &mut self.hosts[node];
         let life = host.life;
         let Some(process) = &mut host.process else {
@@ -600,12 +627,13 @@ impl Sim {
             let at_us = host.clock.when_us(now_us, deadline_ms).max(now_us + 100);
             if at_us < process.timers_us[shard] {
                 process.timers_us[shard] = at_us;
-                self.events.at(at_us, Event::Process(node, life, Inside::Shard(shard)));
+                self.events
+                    .at(at_us, Event::Process(node, life, Inside::Shard(shard)));
             }
         }
     }
 
-    fn carry_out(&mut self, node: usize, shard: Option<usize>, effects: Vec<Effect>) {
+    fn carry_out(&mut self, node: usize, effects: Vec<Effect>) {
         for effect in effects {
             if self.hosts[node].process.is_none() {
                 return;
@@ -644,20 +672,22 @@ impl Sim {
                     let delay_us = self.disk_rng.range(500, 50_000);
                     let life = self.hosts[node].life;
                     let saved = Inside::Saved(file, installed);
-                    self.events.after(delay_us, Event::Process(node, life, saved));
+                    self.events
+                        .after(delay_us, Event::Process(node, life, saved));
                 }
                 Effect::Stopped => {
                     let life = self.hosts[node].life;
                     let silent_us = self.rng.range(1, 250) * MS;
-                    self.events.after(silent_us, Event::Process(node, life, Inside::End));
+                    self.events
+                        .after(silent_us, Event::Process(node, life, Inside::End));
                 }
-                Effect::Seen(seen) => self.seen(node, shard, &seen),
+                Effect::Seen(seen) => self.seen(node, &seen),
             }
         }
         self.take_writes(node);
     }
 
-    fn seen(&mut self, node: usize, shard: Option<usize>, seen: &Seen) {
+    fn seen(&mut self, node: usize, seen: &Seen) {
         let now_us = self.events.now_us();
         match seen {
             Seen::Role { role, term, leader } => {
@@ -698,8 +728,8 @@ impl Sim {
         let Some(process) = &self.hosts[node].process else {
             return;
         };
-        let frozen_clock = self.hosts[node].clock.shown_ms(now_us);
-        self.checks.seen(now_us, frozen_clock, node, shard, process, seen);
+        let now_ms = self.hosts[node].clock.shown_ms(now_us);
+        self.checks.seen(now_us, now_ms, node, process, seen);
     }
 
     // The disk.
@@ -751,7 +781,11 @@ impl Sim {
                         write_one(write);
                     }
                 }
-                let sync = if syncs_nothing { Sync::default() } else { disk.begin_sync() };
+                let sync = if syncs_nothing {
+                    crate::world::disk::Sync::default()
+                } else {
+                    disk.begin_sync()
+                };
                 Working::Sync(sync, reported)
             }
         };
@@ -761,7 +795,8 @@ impl Sim {
         if *hung_until_us > now_us {
             done_us = done_us.max(*hung_until_us);
         }
-        self.events.at(done_us, Event::Process(node, *life, Inside::Disk));
+        self.events
+            .at(done_us, Event::Process(node, *life, Inside::Disk));
     }
 
     fn disk_done(&mut self, node: usize) {
@@ -775,7 +810,9 @@ impl Sim {
         match process.working.take() {
             Some(Working::Hard(hard)) => {
                 host.hard = hard;
-                process.role_inbox.push_back(RoleIn::Core(Input::HardStatePersisted(hard)));
+                process
+                    .role_inbox
+                    .push_back(RoleIn::Core(Input::HardStatePersisted(hard)));
                 self.checks.hard_state(node, hard);
             }
             Some(Working::Sync(sync, reported)) => {
@@ -783,8 +820,9 @@ impl Sim {
                 for (at, one) in reported.iter().enumerate() {
                     process.log.synced(one.summary.end());
                     resets.extend(one.reset);
-                    let last_of_epoch =
-                        reported.get(at + 1).is_none_or(|next| next.epoch != one.epoch);
+                    let last_of_epoch = reported
+                        .get(at + 1)
+                        .is_none_or(|next| next.epoch != one.epoch);
                     if last_of_epoch {
                         let input = Input::Persisted {
                             epoch: one.epoch,
@@ -795,7 +833,8 @@ impl Sim {
                 }
                 process.log.recycle(&mut host.disk);
                 let life = host.life;
-                self.events.after(IDLE_MARK_US, Event::Process(node, life, Inside::Mark));
+                self.events
+                    .after(IDLE_MARK_US, Event::Process(node, life, Inside::Mark));
             }
             None => {}
         }
@@ -810,7 +849,12 @@ impl Sim {
 
     fn send_frame(&mut self, from: usize, to: usize, frame: PeerFrame) {
         let now_us = self.events.now_us();
-        for at_us in self.net.send(now_us, from, to, &mut self.net_rng).into_iter().flatten() {
+        for at_us in self
+            .net
+            .send(now_us, from, to, &mut self.net_rng)
+            .into_iter()
+            .flatten()
+        {
             let frame = frame.clone();
             self.events.at(at_us, Event::Frame { to, from, frame });
         }
@@ -847,8 +891,8 @@ impl Sim {
                 self.client_sends(connection, ClientSays::Open);
             }
             Want::Send(connection, request) => {
-                self.checks.sent(now_us, client, connection, &request);
-                self.tell(|| format!("client {client} on {connection}: {request:?}"));
+                self.checks.sent(now_us, connection, &request);
+                self.tell(|| format!("client {client} on {connection}: {request}"));
                 self.client_sends(connection, ClientSays::Ask(request));
             }
             Want::Close(connection) => {
@@ -858,8 +902,8 @@ impl Sim {
                 self.client_sends(connection, ClientSays::Close);
             }
             Want::Tell(event) => {
-                self.tell(|| format!("client {client}: {event:?}"));
-                self.checks.client(now_us, client, &event);
+                self.tell(|| format!("client {client} {event}"));
+                self.checks.client(now_us, &event);
             }
         }
     }
@@ -893,12 +937,14 @@ impl Sim {
         let seen_us = self.net_rng.range(10, 1_500) * MS;
         self.close_at_client(connection, seen_us);
         let seen_us = self.net_rng.range(10, 1_500) * MS;
-        self.events.after(seen_us, Event::ToNode(connection, ClientSays::Close));
+        self.events
+            .after(seen_us, Event::ToNode(connection, ClientSays::Close));
     }
 
     fn close_at_client(&mut self, connection: u32, least_us: Us) {
         let seen_us = least_us + self.net_rng.range(1_000, 20_000);
-        self.events.after(seen_us, Event::ToClient(connection, NodeSays::Closed));
+        self.events
+            .after(seen_us, Event::ToClient(connection, NodeSays::Closed));
     }
 
     fn client_says(&mut self, connection: u32, says: ClientSays) {
@@ -916,7 +962,8 @@ impl Sim {
             }
             return;
         };
-        self.story.note(&[11, u64::from(connection), self.events.now_us()]);
+        self.story
+            .note(&[11, u64::from(connection), self.events.now_us()]);
         if matches!(says, ClientSays::Open) {
             if process.stopping {
                 return self.close_at_client(connection, 0);
@@ -939,10 +986,11 @@ impl Sim {
         if let ToShard::Requested(_, request) = &message {
             let now_us = self.events.now_us();
             let now_ms = self.hosts[node].clock.shown_ms(now_us);
-            self.checks.arrived(now_us, now_ms, node, connection, request);
+            self.checks
+                .arrived(now_us, now_ms, node, connection, request);
         }
         if let ToShard::Closed(_) = &message {
-            self.checks.disconnected(node, connection);
+            self.checks.disconnected(connection);
         }
         if let Some(process) = &mut self.hosts[node].process {
             process.shard_inbox[usize::from(shard)].push_back(message);
@@ -967,7 +1015,7 @@ impl Sim {
             NodeSays::Opened => Heard::Opened(node, connection),
             NodeSays::Reply(reply) => {
                 if let Reply::Answer(id, verdict) = reply {
-                    self.checks.answered(now_us, client, connection, id, verdict);
+                    self.checks.answered(now_us, connection, id, verdict);
                 }
                 Heard::Reply(connection, reply)
             }
@@ -998,7 +1046,8 @@ impl Sim {
             self.core_input(node, Input::DiskRoom { has_room: true });
             for peer in 0..self.plan.nodes {
                 if peer != node {
-                    self.events.after(20 * MS, Event::Hint(node, peer, Hint::Connected));
+                    self.events
+                        .after(20 * MS, Event::Hint(node, peer, Hint::Connected));
                 }
             }
         }

@@ -131,7 +131,9 @@ mod tests {
     fn a_snapshot_hides_fates_below_it_and_decides_older_terms_behind_it() {
         let mut fates = fates(&[(3, 10), (3, 20), (4, 21)]);
         let mut seen = Vec::new();
-        fates.covered(LogIndex(15), Term(4), |p, dropped| seen.push((p.index.0, dropped)));
+        fates.covered(LogIndex(15), Term(4), |p, dropped| {
+            seen.push((p.index.0, dropped))
+        });
         assert_eq!(seen, [(10, false), (20, true)]);
         assert_eq!(commit(&mut fates, 21, 4), (Some(21), vec![]));
     }

@@ -1,5 +1,6 @@
 //! What the parts of a node, its peers and its clients say to each other.
 
+use std::fmt;
 use std::rc::Rc;
 
 use ticketing::locks::{Applied, Fate, GrantRef, Origin};
@@ -31,6 +32,29 @@ pub enum Request {
         /// The lock's name.
         key: Rc<[u8]>,
     },
+}
+
+impl fmt::Display for Request {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Acquire {
+                id,
+                wait_s,
+                lease_s,
+                key,
+            } => {
+                let key = String::from_utf8_lossy(key);
+                write!(
+                    f,
+                    "acquire {key} wait {wait_s} s lease {lease_s} s (request {id})"
+                )
+            }
+            Self::Release { id, token, key } => {
+                let key = String::from_utf8_lossy(key);
+                write!(f, "release {key} token {token} (request {id})")
+            }
+        }
+    }
 }
 
 /// To a client.
@@ -293,11 +317,13 @@ pub enum Seen {
     Considered {
         /// Whose.
         origin: Origin,
-        /// When it arrived, on this clock.
-        arrived_ms: u64,
+        /// In which term this node is ready.
+        term: Term,
         /// The request.
         request: Request,
     },
+    /// A unit of commands is proposed in a term; its first.
+    Proposed(Term, Payload),
     /// A request is answered.
     Told {
         /// Whose.
@@ -305,6 +331,4 @@ pub enum Seen {
         /// What.
         verdict: Verdict,
     },
-    /// A configuration is in force, at that index; committed or not.
-    Config(LogIndex, Config, bool),
 }

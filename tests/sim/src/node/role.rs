@@ -15,9 +15,7 @@ use xxhash_rust::xxh3::xxh3_64;
 use super::bugs::ShellBug;
 use super::fates::{Fates, Pending};
 use super::journal::{Journal, Payload};
-use super::messages::{
-    Effect, Lead, PeerFrame, Record, Seen, SnapshotFile, ToRole, ToShard,
-};
+use super::messages::{Effect, Lead, PeerFrame, Record, Seen, SnapshotFile, ToRole, ToShard};
 
 /// Most commands in one proposal.
 pub const PROPOSAL_ENTRIES_MAX: usize = 64;
@@ -109,7 +107,10 @@ impl Consensus {
     /// When the core's state is not one node's.
     pub fn new(setup: RoleSetup, effects: &mut Vec<Effect>) -> Result<Self, StartError> {
         let base = setup.start.base.index;
-        let first = setup.snapshot.as_ref().map_or(base, |file| file.snapshot.last.index);
+        let first = setup
+            .snapshot
+            .as_ref()
+            .map_or(base, |file| file.snapshot.last.index);
         let mut role = Self {
             core: Core::new(setup.start)?,
             outputs: Vec::new(),
@@ -185,12 +186,18 @@ impl Consensus {
                     chunk: Some(chunk),
                     own: Vec::new(),
                 };
-                self.step(Input::Received { from, message }, &mut source, journal, effects);
+                self.step(
+                    Input::Received { from, message },
+                    &mut source,
+                    journal,
+                    effects,
+                );
                 self.pump(journal, effects);
             }
             PeerFrame::Ready { term } => {
                 let slot = self.core.config().config.slot_of(from);
-                if term == self.core.term() && self.core.leader() == Some(from)
+                if term == self.core.term()
+                    && self.core.leader() == Some(from)
                     && let Some(slot) = slot
                 {
                     self.tell_all(&ToShard::LeaderReady(slot.0), effects);
@@ -199,7 +206,10 @@ impl Consensus {
             PeerFrame::ReleaseAsked { key, token } => {
                 if self.ready {
                     let shard = owner_of(key_hash(self.key_seed, &key), self.shards);
-                    effects.push(Effect::ToShard(shard, ToShard::PeerRelease(peer, key, token)));
+                    effects.push(Effect::ToShard(
+                        shard,
+                        ToShard::PeerRelease(peer, key, token),
+                    ));
                 }
             }
             PeerFrame::ReleaseDone { token } => {
@@ -280,9 +290,10 @@ impl Consensus {
         if installed {
             let last = snapshot.last;
             let mut decided = Vec::new();
-            self.fates.covered(last.index, last.term, |pending, dropped| {
-                decided.push((pending, dropped));
-            });
+            self.fates
+                .covered(last.index, last.term, |pending, dropped| {
+                    decided.push((pending, dropped));
+                });
             for (pending, dropped) in decided {
                 let to = match (dropped, self.bug) {
                     (false, Some(ShellBug::AcquiredFromSnapshot)) => {
@@ -379,12 +390,19 @@ impl Consensus {
                             shard: *shard,
                             payload: payload.clone(),
                         };
-                        own.iter().enumerate().map(pending).for_each(|p| self.fates.appended(p));
+                        own.iter()
+                            .enumerate()
+                            .map(pending)
+                            .for_each(|p| self.fates.appended(p));
                         own.into_iter().map(|(_, payload)| payload).collect()
                     }
                     (Source::Own, _) => vec![Payload::from(&b""[..])],
                 };
-                assert_eq!(payloads.len(), count as usize, "an append without its payloads");
+                assert_eq!(
+                    payloads.len(),
+                    count as usize,
+                    "an append without its payloads"
+                );
                 journal.append(term, kind, &payloads, self.core.epoch());
                 let last = first.plus(u64::from(count) - 1);
                 effects.push(Effect::Seen(Seen::Appended(last)));
@@ -398,7 +416,11 @@ impl Consensus {
                             let entry = journal.entry(previous.index.plus(at));
                             payloads.extend(entry.map(|entry| entry.payload.clone()));
                         }
-                        assert_eq!(payloads.len(), run.count as usize, "the log has what is sent");
+                        assert_eq!(
+                            payloads.len(),
+                            run.count as usize,
+                            "the log has what is sent"
+                        );
                     }
                     Body::SnapshotChunk {
                         snapshot,
@@ -439,12 +461,9 @@ impl Consensus {
                     effects.push(Effect::ToShard(shard, ToShard::NotConfirmed(request)));
                 }
             }
-            Output::ConfigChanged {
-                config,
-                index,
-                committed,
-            } => effects.push(Effect::Seen(Seen::Config(index, config, committed))),
-            Output::ChangeRefused { .. } => {}
+            Output::ConfigChanged { .. }
+            | Output::ConfigCommitted { .. }
+            | Output::ChangeRefused { .. } => {}
             Output::TransferEnded { .. } => {
                 if self.stop == Stop::HandingOver {
                     self.stop = Stop::Over;
@@ -552,7 +571,12 @@ impl Consensus {
                 return;
             }
             let count = source.own.len() as u32;
-            self.step(Input::Propose { count, bytes }, &mut source, journal, effects);
+            self.step(
+                Input::Propose { count, bytes },
+                &mut source,
+                journal,
+                effects,
+            );
             if !source.own.is_empty() {
                 return;
             }
@@ -574,7 +598,9 @@ impl Consensus {
                 break;
             };
             let mut dropped = Vec::new();
-            let own = self.fates.committed(index, entry.term, |pending| dropped.push(pending));
+            let own = self
+                .fates
+                .committed(index, entry.term, |pending| dropped.push(pending));
             for pending in dropped {
                 // Behind what is committed before, and before what comes after.
                 self.hand(&mut records, index.previous(), effects);
@@ -598,7 +624,10 @@ impl Consensus {
                 self.hand(&mut records, index, effects);
                 self.tell_all(&ToShard::Barrier(index), effects);
             }
-            let since = self.snapshots.back().map_or(LogIndex(0), |file| file.snapshot.last.index);
+            let since = self
+                .snapshots
+                .back()
+                .map_or(LogIndex(0), |file| file.snapshot.last.index);
             if index.0.saturating_sub(since.0.max(journal.first_index().0)) >= self.snapshot_every
                 && self.cutting.is_none()
                 && !self.saving
@@ -610,12 +639,7 @@ impl Consensus {
         self.hand(&mut records, self.cursor.previous(), effects);
     }
 
-    fn hand(
-        &mut self,
-        records: &mut [Vec<Record>],
-        through: LogIndex,
-        effects: &mut Vec<Effect>,
-    ) {
+    fn hand(&mut self, records: &mut [Vec<Record>], through: LogIndex, effects: &mut Vec<Effect>) {
         for (shard, records) in records.iter_mut().enumerate() {
             let committed = ToShard::Committed {
                 through,
@@ -628,7 +652,10 @@ impl Consensus {
     /// Has every shard report what it holds at the cursor.
     fn cut(&mut self, journal: &mut impl Journal, effects: &mut Vec<Effect>) {
         let index = self.cursor.previous();
-        let newest = self.snapshots.back().map_or(LogIndex(0), |file| file.snapshot.last.index);
+        let newest = self
+            .snapshots
+            .back()
+            .map_or(LogIndex(0), |file| file.snapshot.last.index);
         let (Some(term), Some(entry)) = (journal.term_at(index), self.core.config_at(index)) else {
             return;
         };
@@ -646,7 +673,10 @@ impl Consensus {
     }
 
     fn part(&mut self, shard: u16, index: LogIndex, bytes: Vec<u8>, effects: &mut Vec<Effect>) {
-        let Some(cutting) = self.cutting.as_mut().filter(|cutting| cutting.last.index == index)
+        let Some(cutting) = self
+            .cutting
+            .as_mut()
+            .filter(|cutting| cutting.last.index == index)
         else {
             return;
         };

@@ -5,15 +5,16 @@ use std::rc::Rc;
 
 use ticketing::lanes::owner_of;
 use ticketing::locks::{
-    Answer, Applied, Command, LockTable, Origin, Orphan, Outputs, TableLimits, held_locks,
-    key_hash,
+    Answer, Applied, Command, LockTable, Origin, Orphan, Outputs, TableLimits, held_locks, key_hash,
 };
-use ticketing_raftlog::{LogIndex, Term};
+use ticketing_raftlog::LogIndex;
 use xxhash_rust::xxh3::xxh3_128;
 
 use super::bugs::ShellBug;
 use super::journal::Payload;
-use super::messages::{Asked, Effect, Lead, Record, Reply, Request, Seen, ToRole, ToShard, Verdict};
+use super::messages::{
+    Asked, Effect, Lead, Record, Reply, Request, Seen, ToRole, ToShard, Verdict,
+};
 
 /// How long a request waits for a new leader to become ready.
 pub const PARKED_MS: u64 = 300;
@@ -80,6 +81,8 @@ pub struct Shard {
     orphans: VecDeque<Asking>,
     /// Open connections, and their unanswered requests with the shards that own the keys.
     connections: BTreeMap<u32, BTreeMap<u64, u16>>,
+    /// Only for a mistake: second halves of hand-overs.
+    held_back: Vec<Payload>,
 }
 
 impl Shard {
@@ -99,6 +102,7 @@ impl Shard {
             confirms: 0,
             orphans: VecDeque::new(),
             connections: BTreeMap::new(),
+            held_back: Vec::new(),
         }
     }
 
@@ -112,7 +116,11 @@ impl Shard {
     #[must_use]
     pub fn next_deadline_ms(&self) -> Option<u64> {
         let parked = self.parked.iter().map(|parked| parked.until_ms).min();
-        let confirming = self.confirming.values().map(|c| c.arrived_ms + RELEASE_ANSWER_MS).min();
+        let confirming = self
+            .confirming
+            .values()
+            .map(|c| c.arrived_ms + RELEASE_ANSWER_MS)
+            .min();
         let orphans = self.orphans.iter().map(|orphan| orphan.at_ms).min();
         [self.table.next_deadline_ms(), parked, confirming, orphans]
             .into_iter()
@@ -129,12 +137,20 @@ impl Shard {
             .partition(|parked| parked.until_ms <= now_ms);
         self.parked = rest;
         for parked in due {
-            let refusal = if self.stopping { self.refusal() } else { Verdict::NoLeader };
+            let refusal = if self.stopping {
+                self.refusal()
+            } else {
+                Verdict::NoLeader
+            };
             self.tell(parked.origin, refusal, effects);
         }
         let late = |c: &Confirming| c.arrived_ms + RELEASE_ANSWER_MS <= now_ms;
-        let late: Vec<u64> =
-            self.confirming.iter().filter(|(_, c)| late(c)).map(|(&id, _)| id).collect();
+        let late: Vec<u64> = self
+            .confirming
+            .iter()
+            .filter(|(_, c)| late(c))
+            .map(|(&id, _)| id)
+            .collect();
         for id in late {
             if let Some(confirming) = self.confirming.remove(&id) {
                 self.tell(confirming.origin, Verdict::Indeterminate, effects);
@@ -180,13 +196,15 @@ impl Shard {
             ToShard::Dropped(payload, fate) => {
                 let command = decode(&payload);
                 let hash = key_hash(self.setup.key_seed, command.key());
-                self.table.dropped(now_ms, hash, command, fate, &mut self.out);
+                self.table
+                    .dropped(now_ms, hash, command, fate, &mut self.out);
                 self.flush(effects);
             }
             ToShard::TakenAsGranted(index, payload) => {
                 let command = decode(&payload);
                 let hash = key_hash(self.setup.key_seed, command.key());
-                self.table.apply(now_ms, index.0, hash, command, true, &mut self.out);
+                self.table
+                    .apply(now_ms, index.0, hash, command, true, &mut self.out);
                 self.flush(effects);
             }
             ToShard::Restore { index, locks } => self.restore(now_ms, index, &locks, effects),
@@ -316,7 +334,8 @@ impl Shard {
             } => self.consider(now_ms, origin, request, arrived_ms, effects),
             Asked::Disconnect => {
                 self.parked.retain(|parked| parked.origin != origin);
-                self.confirming.retain(|_, confirming| confirming.origin != origin);
+                self.confirming
+                    .retain(|_, confirming| confirming.origin != origin);
                 self.table.disconnect(now_ms, origin);
             }
             Asked::Undelivered(grant) => {
@@ -365,11 +384,13 @@ impl Shard {
         arrived_ms: u64,
         effects: &mut Vec<Effect>,
     ) {
-        effects.push(Effect::Seen(Seen::Considered {
-            origin,
-            arrived_ms,
-            request: request.clone(),
-        }));
+        if let Lead::Ready(term) = self.lead {
+            effects.push(Effect::Seen(Seen::Considered {
+                origin,
+                term,
+                request: request.clone(),
+            }));
+        }
         match request {
             Request::Acquire {
                 wait_s,
@@ -425,15 +446,20 @@ impl Shard {
     ) {
         let hash = key_hash(self.setup.key_seed, key);
         let out = &mut self.out;
-        self.table.release(now_ms, origin, arrived_ms, hash, key, token, out);
+        self.table
+            .release(now_ms, origin, arrived_ms, hash, key, token, out);
         self.flush(effects);
     }
 
     fn confirmed_ones(&mut self, now_ms: u64, effects: &mut Vec<Effect>) {
         let through = self.through;
         let ready = |c: &Confirming| c.index.is_some_and(|index| index <= through);
-        let ready: Vec<u64> =
-            self.confirming.iter().filter(|(_, c)| ready(c)).map(|(&id, _)| id).collect();
+        let ready: Vec<u64> = self
+            .confirming
+            .iter()
+            .filter(|(_, c)| ready(c))
+            .map(|(&id, _)| id)
+            .collect();
         for id in ready {
             let Some(c) = self.confirming.remove(&id) else {
                 continue;
@@ -489,7 +515,9 @@ impl Shard {
             *token = lock.token.unwrap_or(*token);
         }
         let (index, own) = (record.index, record.own);
-        let applied = self.table.apply(now_ms, index.0, hash, command, own, &mut self.out);
+        let applied = self
+            .table
+            .apply(now_ms, index.0, hash, command, own, &mut self.out);
         effects.push(Effect::Seen(Seen::Applied(index, applied)));
         debug_assert_ne!(applied, Applied::Noop, "every record is new and readable");
         self.flush(effects);
@@ -607,10 +635,19 @@ impl Shard {
             };
             let mut units: Vec<Vec<Payload>> = Vec::new();
             for unit in out.proposals.units() {
-                units.push(unit.payloads().map(Payload::from).collect());
+                let payloads: Vec<Payload> = unit.payloads().map(Payload::from).collect();
+                effects.push(Effect::Seen(Seen::Proposed(term, payloads[0].clone())));
+                units.push(payloads);
             }
             if self.setup.bug == Some(ShellBug::HandOverInTwo) {
-                units = units.into_iter().flatten().map(|payload| vec![payload]).collect();
+                let seconds = units.iter_mut().filter_map(|unit| unit.drain(1..).next());
+                let seconds: Vec<Payload> = seconds.collect();
+                units.extend(
+                    std::mem::take(&mut self.held_back)
+                        .into_iter()
+                        .map(|p| vec![p]),
+                );
+                self.held_back = seconds;
             }
             let proposals = ToRole::Proposals(self.setup.id, term, units);
             effects.push(Effect::ToRole(proposals));
@@ -652,8 +689,13 @@ impl Shard {
             bytes.extend_from_slice(&lease_ms.to_le_bytes());
             xxh3_128(&bytes)
         };
-        let held = self.table.locks(0).filter_map(|lock| Some((lock.key, lock.token?, lock.lease_ms)));
-        held.fold(0, |sum, (key, token, lease_ms)| sum.wrapping_add(hash(key, token, lease_ms)))
+        let held = self
+            .table
+            .locks(0)
+            .filter_map(|lock| Some((lock.key, lock.token?, lock.lease_ms)));
+        held.fold(0, |sum, (key, token, lease_ms)| {
+            sum.wrapping_add(hash(key, token, lease_ms))
+        })
     }
 }
 
@@ -666,6 +708,8 @@ fn decode(payload: &[u8]) -> Command<'_> {
 
 #[cfg(test)]
 mod tests {
+    use ticketing_raftlog::Term;
+
     use super::*;
 
     fn shard() -> Shard {
