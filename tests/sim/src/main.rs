@@ -22,6 +22,10 @@ struct Options {
 }
 
 fn main() -> ExitCode {
+    // A failed assertion is a finding, and is told with its seed.
+    std::panic::set_hook(Box::new(|info| {
+        eprintln!("{}", info.location().map(ToString::to_string).unwrap_or_default());
+    }));
     let options = match parse() {
         Ok(options) => options,
         Err(error) => {

@@ -178,6 +178,12 @@ impl Checks {
         }
     }
 
+    /// The code under test, or the world, asserted something that does not hold.
+    pub fn panicked(&mut self, now_us: Us, text: String) {
+        self.now_us = now_us;
+        self.check("assertions", Err(text));
+    }
+
     // Processes.
 
     /// A process starts from what is on its disk.
@@ -297,10 +303,10 @@ impl Checks {
 
     fn appended(&mut self, node: usize, last: LogIndex, log: &MemLog) {
         let mut check = Ok(());
-        let matching = &mut self.log_matching;
+        let (matching, now_us) = (&mut self.log_matching, self.now_us);
         self.logs.appended(node, last, log, |index, term, chain| {
             if check.is_ok() {
-                check = matching.appended(node, index, term, chain);
+                check = matching.appended(node, index, term, chain, now_us);
             }
         });
         self.check("log matching", check);
@@ -370,7 +376,8 @@ impl Checks {
                 }
                 let proposer = self.election_safety.leader(granted.term);
                 let since_us = proposer.and_then(|node| self.since_us.get(&node));
-                let alive = since_us.is_some_and(|since_us| *since_us < granted.at_us);
+                let proposed_us = self.log_matching.proposed_us(*token, granted.term);
+                let alive = since_us.zip(proposed_us).is_some_and(|(since, at)| *since < at);
                 let healed = self
                     .calm_us
                     .is_some_and(|calm_us| self.now_us > calm_us + 5 * SECOND);

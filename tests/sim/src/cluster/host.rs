@@ -22,7 +22,7 @@ use crate::world::rng::Rng;
 /// What every node's log begins behind: `cluster init` made it so.
 pub const GENESIS: EntryId = EntryId {
     term: Term(0),
-    index: LogIndex(1 << 20),
+    index: LogIndex(1 << 10),
 };
 
 /// The state at each multiple of this index is compared.

@@ -2,6 +2,7 @@
 
 use std::cell::RefCell;
 use std::collections::BTreeMap;
+use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::rc::Rc;
 
 use ticketing_raftlog::raft::{Config, Input};
@@ -171,7 +172,14 @@ pub fn run(seed: u64, keep: Keep, mutant: Option<Mutant>) -> Outcome {
         let Some(event) = sim.events.next(end_us) else {
             break;
         };
-        sim.happen(event);
+        // What asserts in the code under test ends the run, not the program.
+        let happened = catch_unwind(AssertUnwindSafe(|| sim.happen(event)));
+        if let Err(panic) = happened {
+            let text = panic.downcast_ref::<String>().cloned();
+            let text = text.or_else(|| panic.downcast_ref::<&str>().map(|text| (*text).to_owned()));
+            let now_us = sim.events.now_us();
+            sim.checks.panicked(now_us, text.unwrap_or_default());
+        }
     }
     if sim.checks.failure().is_none() {
         sim.finish();
@@ -287,10 +295,13 @@ impl Sim {
             Event::Frame { to, from, frame } => {
                 if self.hosts[to].frozen {
                     self.deferred[to].push(Event::Frame { to, from, frame });
-                } else if let Some(process) = &mut self.hosts[to].process {
+                } else if self.hosts[to].is_up() {
+                    self.tell(|| format!("{from} to {to}: {frame}"));
                     self.story
                         .note(&[1, to as u64, from as u64, self.events.now_us()]);
-                    process.role_inbox.push_back(RoleIn::Frame(from, frame));
+                    if let Some(process) = &mut self.hosts[to].process {
+                        process.role_inbox.push_back(RoleIn::Frame(from, frame));
+                    }
                     self.wake_role(to);
                 }
             }

@@ -136,6 +136,17 @@ pub enum PeerFrame {
     },
 }
 
+impl fmt::Display for PeerFrame {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Raft { message, .. } => write!(f, "term {} {:?}", message.term, message.body),
+            Self::Ready { term } => write!(f, "ready in term {term}"),
+            Self::ReleaseAsked { token, .. } => write!(f, "please release token {token}"),
+            Self::ReleaseDone { token } => write!(f, "token {token} is released"),
+        }
+    }
+}
+
 /// Where a shard stands.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Lead {

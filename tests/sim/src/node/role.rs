@@ -78,6 +78,8 @@ pub struct Consensus {
     confirmed: u64,
     cutting: Option<Cutting>,
     saving: bool,
+    /// A peer needs a snapshot: one is made as soon as there is something new to put in.
+    snapshot_wanted: bool,
     snapshots: VecDeque<SnapshotFile>,
     staged: Vec<u8>,
     quiet: usize,
@@ -130,6 +132,7 @@ impl Consensus {
             confirmed: 0,
             cutting: None,
             saving: false,
+            snapshot_wanted: false,
             snapshots: VecDeque::new(),
             staged: Vec::new(),
             quiet: 0,
@@ -501,7 +504,7 @@ impl Consensus {
                 };
                 effects.push(Effect::SaveSnapshot(file, true));
             }
-            Output::SnapshotWanted => self.cut(journal, effects),
+            Output::SnapshotWanted => self.snapshot_wanted = true,
         }
     }
 
@@ -588,6 +591,9 @@ impl Consensus {
     fn fan_out(&mut self, journal: &mut impl Journal, effects: &mut Vec<Effect>) {
         let commit = self.core.commit();
         if self.cursor > commit {
+            if self.snapshot_wanted {
+                self.cut(journal, effects);
+            }
             return;
         }
         let mut records: Vec<Vec<Record>> = vec![Vec::new(); self.shards];
@@ -628,7 +634,8 @@ impl Consensus {
                 .snapshots
                 .back()
                 .map_or(LogIndex(0), |file| file.snapshot.last.index);
-            if index.0.saturating_sub(since.0.max(journal.first_index().0)) >= self.snapshot_every
+            let applied = index.0.saturating_sub(since.0.max(journal.first_index().0));
+            if (applied >= self.snapshot_every || self.snapshot_wanted)
                 && self.cutting.is_none()
                 && !self.saving
             {
@@ -659,10 +666,11 @@ impl Consensus {
         let (Some(term), Some(entry)) = (journal.term_at(index), self.core.config_at(index)) else {
             return;
         };
-        if self.cutting.is_some() || self.saving || index <= newest || self.core.persisted() < index
+        if self.cutting.is_some() || self.saving || index <= newest || index > self.core.commit().min(self.core.persisted())
         {
             return;
         }
+        self.snapshot_wanted = false;
         self.cutting = Some(Cutting {
             last: EntryId { term, index },
             config: entry.config,
