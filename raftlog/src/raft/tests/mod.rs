@@ -3,6 +3,7 @@
 mod basics;
 mod lies;
 mod net;
+mod parts;
 mod random;
 mod single;
 
