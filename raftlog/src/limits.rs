@@ -59,6 +59,10 @@ pub const CEILING_MARGIN: u64 = 1 << 27;
 /// Largest index a log may reach: tokens are exact in a double-precision number.
 pub const MAX_INDEX: u64 = 1 << 53;
 
+/// Largest index that is believed when a peer names one to append at: behind it there is room for
+/// what this node appends itself.
+pub const MAX_PEER_INDEX: u64 = MAX_INDEX - (1 << 32);
+
 /// Most entries that a leader holds uncommitted; proposals beyond are refused.
 pub const MAX_UNCOMMITTED_ENTRIES: u64 = 1 << 20;
 

@@ -5,7 +5,7 @@ use super::config::Config;
 use super::core::Core;
 use super::message::{Body, EntryId, Run};
 use super::types::{AppendKind, Output, Role, Source};
-use crate::limits::{MAX_APPEND_BYTES, MAX_APPEND_ENTRIES, MAX_INDEX};
+use crate::limits::{MAX_APPEND_BYTES, MAX_APPEND_ENTRIES, MAX_PEER_INDEX};
 use crate::types::{LogIndex, NodeId};
 
 impl Core {
@@ -66,7 +66,7 @@ impl Core {
             && run.bytes <= MAX_APPEND_BYTES
             && run.term <= self.hard.term
             && previous.term <= run.term
-            && previous.index.0 < MAX_INDEX - u64::from(run.count)
+            && previous.index.0 < MAX_PEER_INDEX
             && config_is_alone
     }
 

@@ -4,7 +4,7 @@ use super::config::{Config, ConfigEntry};
 use super::core::Core;
 use super::message::{Body, Snapshot};
 use super::types::{Output, Role};
-use crate::limits::{MAX_INDEX, SNAPSHOT_CHUNK_BYTES};
+use crate::limits::{MAX_PEER_INDEX, SNAPSHOT_CHUNK_BYTES};
 use crate::types::NodeId;
 
 /// A snapshot being received.
@@ -49,7 +49,7 @@ impl Core {
                 .checked_add(u64::from(bytes))
                 .is_some_and(|end| end <= snapshot.bytes)
             && snapshot.bytes > 0
-            && last.index.0 < MAX_INDEX
+            && last.index.0 < MAX_PEER_INDEX
             && last.term <= self.hard.term
             && config != Config::unknown();
         if !sound {

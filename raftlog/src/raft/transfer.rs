@@ -99,8 +99,8 @@ impl Core {
         if self.report.has_room || self.now_ms < self.room_search_at_ms {
             return;
         }
-        self.room_search_at_ms = self.now_ms.saturating_add(2 * self.timing.election_ms);
         if let Some(to) = self.best_successor(None, true) {
+            self.room_search_at_ms = self.now_ms.saturating_add(2 * self.timing.election_ms);
             self.begin_transfer(to, false, outputs);
         }
     }

@@ -1,7 +1,9 @@
 //! Tests of the core: a single voter against a model, and several on a network made of queues.
 
 mod basics;
+mod lies;
 mod net;
+mod parts;
 mod random;
 mod single;
 

@@ -181,6 +181,20 @@ impl Net {
         newest.map(|node| node.id)
     }
 
+    /// Gives a node that is down a history: the terms of its entries, and its own term.
+    pub fn write_log(&mut self, id: NodeId, terms: &[u64], term: u64) {
+        let entries = terms.iter().zip(1..).map(|(term, index)| Entry {
+            term: Term(*term),
+            // One leader wrote one entry there.
+            value: 1_000_000 + term * 1_000 + index,
+            kind: AppendKind::Commands,
+        });
+        self.crash(id);
+        let disk = &mut self.node_mut(id).disk;
+        disk.log.entries = entries.collect();
+        disk.hard.term = Term(term);
+    }
+
     /// Starts a node from its disk.
     pub fn start(&mut self, id: NodeId) {
         let timing = self.timing;
