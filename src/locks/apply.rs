@@ -119,6 +119,10 @@ impl LockTable {
             PendingGrant::Ghost => {}
         }
         self.stats.ghosts += 1;
+        #[cfg(feature = "bugs")]
+        if self.bug == Some(super::TableBug::KeepsGhosts) {
+            return;
+        }
         if self.role == Role::Following {
             // It was proposed under a leadership that is over: only the leader can release it.
             return self.orphan(lock, out);

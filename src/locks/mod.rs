@@ -27,6 +27,8 @@ pub mod command;
 pub mod limits;
 
 mod apply;
+#[cfg(feature = "bugs")]
+mod bugs;
 mod cut;
 mod deadlines;
 mod entry;
@@ -39,6 +41,8 @@ mod table;
 mod types;
 mod wheel;
 
+#[cfg(feature = "bugs")]
+pub use bugs::TableBug;
 pub use command::{Command, CommandError};
 pub use cut::CutChunk;
 pub use held::{HELD_LOCK_BYTES_MAX, HeldLock, HeldLockError, held_locks};

@@ -1,7 +1,7 @@
 //! `sim`: runs seeds.
 //!
 //! `sim --seed N` runs one and prints its story; `sim --count N [--from N]` runs many on all cores;
-//! `sim --seeds FILE` the ones in a file.
+//! `sim --seeds FILE` the ones in a file; `sim --mutants` makes mistakes and has them found.
 
 use std::process::ExitCode;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
@@ -19,22 +19,30 @@ struct Options {
     count: u64,
     file: Option<String>,
     quiet: bool,
+    mutants: bool,
+    only: Option<String>,
 }
 
 fn main() -> ExitCode {
     // A failed assertion is a finding, and is told with its seed.
     std::panic::set_hook(Box::new(|info| {
-        eprintln!("{}", info.location().map(ToString::to_string).unwrap_or_default());
+        eprintln!(
+            "{}",
+            info.location().map(ToString::to_string).unwrap_or_default()
+        );
     }));
     let options = match parse() {
         Ok(options) => options,
         Err(error) => {
             eprintln!(
-                "sim: {error}\nusage: sim [--seed N [--quiet]] [--count N] [--from N] [--seeds FILE]"
+                "sim: {error}\nusage: sim [--seed N [--quiet]] [--count N] [--from N] [--seeds FILE] [--mutants [--only NAME]]"
             );
             return ExitCode::from(2);
         }
     };
+    if options.mutants {
+        return mutants(options.only.as_deref());
+    }
     if let Some(seed) = options.seed {
         let keep = if options.quiet {
             Keep::Nothing
@@ -69,6 +77,69 @@ fn main() -> ExitCode {
     seeds.extend((0..options.count).map(|n| options.from.wrapping_add(n)));
     println!("{} seeds, fresh ones from {}", seeds.len(), options.from);
     many(&seeds)
+}
+
+/// Makes each mistake in turn until a seed finds it, and prints which checker did.
+#[cfg(feature = "bugs")]
+fn mutants(only: Option<&str>) -> ExitCode {
+    use ticketing_sim::mutants::Mutant;
+
+    println!(
+        "{:<45} {:<28} {:>6} {:>6}",
+        "mistake", "found by", "seeds", "limit"
+    );
+    let mut missed = 0;
+    for &(mutant, limit) in Mutant::ALL {
+        let name = format!("{mutant:?}");
+        if only.is_some_and(|only| !name.contains(only)) {
+            continue;
+        }
+        let (next, found) = (
+            AtomicU64::new(1),
+            std::sync::Mutex::new(None::<(u64, &str)>),
+        );
+        let threads = std::thread::available_parallelism().map_or(1, usize::from);
+        std::thread::scope(|scope| {
+            for _ in 0..threads {
+                scope.spawn(|| {
+                    loop {
+                        let seed = next.fetch_add(1, Ordering::Relaxed);
+                        let earlier = found.lock().map(|found| found.is_some_and(|f| f.0 < seed));
+                        if seed > limit || earlier.unwrap_or(true) {
+                            return;
+                        }
+                        let outcome = run(seed, Keep::Nothing, Some(mutant));
+                        let Some(failure) = outcome.failure else {
+                            continue;
+                        };
+                        if let Ok(mut found) = found.lock()
+                            && found.is_none_or(|first| seed < first.0)
+                        {
+                            *found = Some((seed, failure.checker));
+                        }
+                    }
+                });
+            }
+        });
+        let found = found.into_inner().ok().flatten();
+        missed += u32::from(found.is_none());
+        let (seeds, checker) = found.map_or_else(
+            || ("-".to_owned(), "NOBODY"),
+            |(seed, checker)| (seed.to_string(), checker),
+        );
+        println!("{name:<45} {checker:<28} {seeds:>6} {limit:>6}");
+    }
+    if missed > 0 {
+        println!("{missed} mistakes were not found");
+        return ExitCode::FAILURE;
+    }
+    ExitCode::SUCCESS
+}
+
+#[cfg(not(feature = "bugs"))]
+fn mutants(_only: Option<&str>) -> ExitCode {
+    eprintln!("sim: built without the mistakes; `make sim-mutants` builds them in");
+    ExitCode::from(2)
 }
 
 /// Runs all, and tells the first failure.
@@ -150,6 +221,8 @@ fn parse() -> Result<Options, String> {
         count: 0,
         file: None,
         quiet: false,
+        mutants: false,
+        only: None,
     };
     let mut words = std::env::args().skip(1);
     let number = |word: Option<String>, name: &str| -> Result<u64, String> {
@@ -163,11 +236,13 @@ fn parse() -> Result<Options, String> {
             "--count" => options.count = number(words.next(), "--count")?,
             "--from" => options.from = number(words.next(), "--from")?,
             "--seeds" => options.file = Some(words.next().ok_or("--seeds needs a file")?),
+            "--mutants" => options.mutants = true,
+            "--only" => options.only = words.next(),
             "--quiet" => options.quiet = true,
             other => return Err(format!("what is {other}?")),
         }
     }
-    if options.seed.is_none() && options.count == 0 && options.file.is_none() {
+    if !options.mutants && options.seed.is_none() && options.count == 0 && options.file.is_none() {
         return Err("nothing to run".to_owned());
     }
     Ok(options)

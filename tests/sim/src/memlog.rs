@@ -55,6 +55,8 @@ pub struct MemLog {
     /// Per segment, the largest index that a batch in it holds.
     reach: VecDeque<(UseNumber, LogIndex)>,
     compacted: LogIndex,
+    forgets_truncations: bool,
+    newest: Option<BatchSummary>,
 }
 
 /// What recovery made of a disk.
@@ -104,6 +106,8 @@ impl MemLog {
             writes: VecDeque::new(),
             reach: VecDeque::from([(room.use_number, LogIndex(0))]),
             compacted: LogIndex(0),
+            forgets_truncations: false,
+            newest: None,
         };
         let control = Control::Reset {
             index: base.index,
@@ -112,6 +116,11 @@ impl MemLog {
         let batch = log.planner.begin(Vec::new(), Some(control));
         log.plan(batch, Epoch(0), Some(base.index));
         log
+    }
+
+    /// Tells it to make the mistake of not writing truncations down.
+    pub fn forgets_truncations(&mut self, forgets: bool) {
+        self.forgets_truncations = forgets;
     }
 
     /// The next batch to write.
@@ -127,7 +136,9 @@ impl MemLog {
 
     /// A batch is in the page cache.
     pub fn written(&mut self, summary: &BatchSummary) {
-        self.planner.written(summary);
+        if summary.position >= self.planner.written_end() {
+            self.planner.written(summary);
+        }
     }
 
     /// Everything before `end` is synced.
@@ -187,7 +198,7 @@ impl MemLog {
 
     /// Reads a disk as a start does: the real scan, its verdict, and what follows from it.
     ///
-    /// `trusts_stale`: the mistake of taking a damaged tail for what it was.
+    /// `trims_below_mark`: the mistake of taking all damage for a torn tail.
     ///
     /// # Errors
     /// The verdict when acknowledged data is damaged.
@@ -315,6 +326,8 @@ impl MemLog {
             writes: VecDeque::new(),
             reach,
             compacted: LogIndex(0),
+            forgets_truncations: false,
+            newest: None,
         };
         if let Some(last) = snapshot
             && last.index > base.index
@@ -330,6 +343,23 @@ impl MemLog {
             trimmed,
             mark,
         })
+    }
+
+    /// Goes on at `from` as if what the disk has from there on had never been written.
+    fn go_back(&mut self, from: LogIndex, previous_term: Term) {
+        let Some(last) = self.newest else {
+            return;
+        };
+        self.planner = Planner::new(PlannerStart {
+            cluster_id: CLUSTER,
+            active: self.room,
+            offset: last.end().offset(),
+            previous_crc: last.crc,
+            next_index: from,
+            last_term: previous_term,
+            carried: Position::ZERO,
+            ceiling: None,
+        });
     }
 
     fn forget(&mut self, last: EntryId) {
@@ -381,6 +411,7 @@ impl MemLog {
             self.reach.push_back((spare.use_number, LogIndex(0)));
         }
         let summary = planned.summary;
+        self.newest = Some(summary);
         let up_to = summary.next_index().previous();
         if let Some(last) = self.reach.back_mut() {
             last.1 = last.1.max(up_to);
@@ -431,6 +462,9 @@ impl Journal for MemLog {
     fn truncate(&mut self, from: LogIndex, previous_term: Term, epoch: Epoch) {
         let kept = from.0 - self.base.index.0 - 1;
         self.entries.truncate(kept as usize);
+        if self.forgets_truncations {
+            return self.go_back(from, previous_term);
+        }
         let control = Control::Truncate {
             from,
             previous_term,

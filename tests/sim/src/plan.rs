@@ -20,6 +20,8 @@ pub enum Fault {
     PowerCut,
     /// Every machine loses its power at once.
     Blackout,
+    /// A bit of acknowledged data flips on a disk, and its process ends.
+    Rot,
     /// A process stands still for a while.
     Freeze,
     /// One way between two nodes is cut.
@@ -54,10 +56,11 @@ pub enum Fault {
     Stop,
 }
 
-const ALL: [(Fault, u32); 19] = [
+const ALL: [(Fault, u32); 20] = [
     (Fault::Kill, 600),
     (Fault::PowerCut, 500),
     (Fault::Blackout, 150),
+    (Fault::Rot, 80),
     (Fault::Freeze, 400),
     (Fault::CutOneWay, 400),
     (Fault::CutBothWays, 400),

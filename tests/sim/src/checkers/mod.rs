@@ -377,7 +377,9 @@ impl Checks {
                 let proposer = self.election_safety.leader(granted.term);
                 let since_us = proposer.and_then(|node| self.since_us.get(&node));
                 let proposed_us = self.log_matching.proposed_us(*token, granted.term);
-                let alive = since_us.zip(proposed_us).is_some_and(|(since, at)| *since < at);
+                let alive = since_us
+                    .zip(proposed_us)
+                    .is_some_and(|(since, at)| *since < at);
                 let healed = self
                     .calm_us
                     .is_some_and(|calm_us| self.now_us > calm_us + 5 * SECOND);

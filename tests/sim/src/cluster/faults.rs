@@ -11,6 +11,7 @@ use crate::world::rng::Rng;
 pub struct Faulty {
     rng: Rng,
     order: Vec<usize>,
+    rotten: bool,
 }
 
 impl Faulty {
@@ -20,6 +21,7 @@ impl Faulty {
         Self {
             rng,
             order: (0..nodes).collect(),
+            rotten: false,
         }
     }
 }
@@ -61,6 +63,7 @@ impl Sim {
                     self.restart_later(node);
                 }
             }
+            Fault::Rot => self.rot(order[0]),
             Fault::Freeze => {
                 let for_us = self.faulty.rng.range(5, 4_000) * MS;
                 self.freeze(node, for_us);
@@ -131,6 +134,24 @@ impl Sim {
                 }
             }
         }
+    }
+
+    /// Flips a bit of one node's acknowledged data: one node a run, so that a majority has all.
+    fn rot(&mut self, node: usize) {
+        if self.faulty.rotten {
+            return;
+        }
+        let Some((use_number, offset)) = self.hosts[node].acknowledged_byte(&mut self.faulty.rng)
+        else {
+            return;
+        };
+        self.faulty.rotten = true;
+        self.hosts[node].disk.rot(use_number, offset, offset as u8);
+        self.checks.rots(node);
+        self.tell(|| format!("a bit flips on node {node}, segment {use_number}, byte {offset}"));
+        let power = self.faulty.rng.chance(500);
+        self.end_process(node, power);
+        self.restart_later(node);
     }
 
     /// Who leads in the highest term.

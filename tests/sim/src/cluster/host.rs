@@ -6,9 +6,12 @@ use ticketing::locks::TableLimits;
 #[cfg(feature = "bugs")]
 use ticketing_raftlog::raft::Bug;
 use ticketing_raftlog::raft::{Config, ConfigEntry, EntryId, Epoch, Input, Start, Timing};
-use ticketing_raftlog::{BatchSummary, HardState, LogIndex, NodeId, Position, Term, Verdict};
+use ticketing_raftlog::{
+    BatchSummary, HardState, LogIndex, NodeId, Position, Scan, SegmentBytes, SnapshotMeta, Term,
+    UseNumber, Verdict,
+};
 
-use crate::memlog::{MemLog, Write};
+use crate::memlog::{CLUSTER, MemLog, Write};
 use crate::node::bugs::ShellBug;
 use crate::node::journal::Journal;
 use crate::node::messages::{Effect, PeerFrame, SnapshotFile, ToRole, ToShard};
@@ -24,6 +27,9 @@ pub const GENESIS: EntryId = EntryId {
     term: Term(0),
     index: LogIndex(1 << 10),
 };
+
+/// Bytes at the start of every batch that its checksum covers.
+const HEADER_BYTES: u64 = 64;
 
 /// The state at each multiple of this index is compared.
 pub const HASH_EVERY: u64 = 16;
@@ -112,12 +118,24 @@ pub struct HostSetup {
     /// A mistake of the core's.
     #[cfg(feature = "bugs")]
     pub bug: Option<Bug>,
+    /// A mistake of the lock tables'.
+    #[cfg(feature = "bugs")]
+    pub table_bug: Option<ticketing::locks::TableBug>,
     /// A mistake of the shell's.
     pub shell_bug: Option<ShellBug>,
-    /// A mistake of recovery's: it trims whatever is damaged.
-    pub trims_below_mark: bool,
-    /// A mistake of the disk's: a sync does nothing.
-    pub syncs_nothing: bool,
+    /// A mistake of the disk's or of recovery's.
+    pub disk_bug: Option<DiskBug>,
+}
+
+/// A mistake of the disk's or of recovery's.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum DiskBug {
+    /// Recovery trims what is damaged below the mark as if it were a torn tail.
+    TrimsBelowMark,
+    /// A sync reports success and syncs nothing.
+    SyncsNothing,
+    /// A truncation is not written down.
+    TruncatesWithoutRecord,
 }
 
 /// One machine.
@@ -197,7 +215,8 @@ impl Host {
     ) -> Result<bool, Verdict> {
         self.life += 1;
         self.frozen = false;
-        let (same_boot, trims) = (self.same_boot, setup.trims_below_mark);
+        let trims = setup.disk_bug == Some(DiskBug::TrimsBelowMark);
+        let same_boot = self.same_boot;
         let old = self.snapshot.as_ref().map(|file| file.snapshot.last);
         let mut recovered = MemLog::recover(&mut self.disk, old, same_boot, trims)?;
         if let Some(file) = self.installing.take() {
@@ -261,12 +280,16 @@ impl Host {
                 key_seed,
                 limits: table_limits(),
                 bug: setup.shell_bug,
+                #[cfg(feature = "bugs")]
+                table_bug: setup.table_bug,
             };
             Shard::new(setup, now_ms)
         };
+        let mut log = recovered.log;
+        log.forgets_truncations(setup.disk_bug == Some(DiskBug::TruncatesWithoutRecord));
         self.process = Some(Process {
             role,
-            log: recovered.log,
+            log,
             shards: (0..shards).map(shard).collect(),
             role_inbox: VecDeque::new(),
             role_due: false,
@@ -303,12 +326,41 @@ impl Host {
         }
     }
 
-    /// The log's synced end.
+    /// A byte of a batch that the log itself proves to have been synced.
     #[must_use]
-    pub fn synced_end(&self) -> Position {
-        self.process
-            .as_ref()
-            .map_or(Position::ZERO, |process| process.log.synced_end())
+    pub fn acknowledged_byte(&self, rng: &mut Rng) -> Option<(UseNumber, u32)> {
+        let mut scan = match &self.snapshot {
+            Some(file) => Scan::behind(
+                CLUSTER,
+                SnapshotMeta {
+                    index: file.snapshot.last.index,
+                    term: file.snapshot.last.term,
+                    position: Position::ZERO,
+                },
+            ),
+            None => Scan::new(CLUSTER),
+        };
+        let mut batches = Vec::new();
+        for file in self.disk.segments() {
+            let segment = SegmentBytes {
+                use_number: file.use_number,
+                prior_use: file.prior_use,
+                bytes: file.durable(),
+            };
+            scan.segment(&segment, |batch| {
+                let end = batch.position().offset() + batch.padded_bytes();
+                batches.push((batch.position(), Position::new(file.use_number, end)));
+            });
+        }
+        batches.retain(|(_, end)| *end < scan.mark());
+        if batches.is_empty() || self.installing.is_some() {
+            return None;
+        }
+        let (start, _) = *rng.pick(&batches);
+        Some((
+            start.use_number(),
+            start.offset() + rng.below(HEADER_BYTES) as u32,
+        ))
     }
 }
 

@@ -9,7 +9,7 @@ use ticketing_raftlog::raft::{Config, Input};
 use ticketing_raftlog::{NodeId, Verdict as LogVerdict};
 
 use super::faults::Faulty;
-use super::host::{Host, HostSetup, Job, Process, Reported, RoleIn, Working};
+use super::host::{DiskBug, Host, HostSetup, Job, Process, Reported, RoleIn, Working};
 use crate::checkers::{Checks, Failure};
 use crate::clients::{Client, Heard, KeyBook};
 use crate::memlog::Write;
@@ -231,9 +231,10 @@ impl Sim {
             snapshot_every: plan.snapshot_every,
             #[cfg(feature = "bugs")]
             bug: mutant.and_then(Mutant::core_bug),
+            #[cfg(feature = "bugs")]
+            table_bug: mutant.and_then(Mutant::table_bug),
             shell_bug: mutant.and_then(Mutant::shell_bug),
-            trims_below_mark: mutant == Some(Mutant::TrimsBelowMark),
-            syncs_nothing: mutant == Some(Mutant::SyncsNothing),
+            disk_bug: mutant.and_then(Mutant::disk_bug),
         };
         let mut sim = Self {
             net: Network::new(plan.nodes, plan.clients, plan.manners.clone()),
@@ -756,7 +757,7 @@ impl Sim {
 
     fn work(&mut self, node: usize) {
         let now_us = self.events.now_us();
-        let syncs_nothing = self.setup.syncs_nothing;
+        let syncs_nothing = self.setup.disk_bug == Some(DiskBug::SyncsNothing);
         let Host {
             process,
             disk,

@@ -21,8 +21,6 @@ use super::messages::{Effect, Lead, PeerFrame, Record, Seen, SnapshotFile, ToRol
 pub const PROPOSAL_ENTRIES_MAX: usize = 64;
 /// In front of what is held in a snapshot: its last index and term.
 const SNAPSHOT_HEADER_BYTES: usize = 16;
-/// Snapshots kept for peers that are being sent one.
-const SNAPSHOTS_KEPT: usize = 3;
 
 /// What a consensus role starts with.
 pub struct RoleSetup {
@@ -287,9 +285,10 @@ impl Consensus {
         self.saving = false;
         let snapshot = file.snapshot;
         self.snapshots.push_back(file.clone());
-        while self.snapshots.len() > SNAPSHOTS_KEPT {
-            self.snapshots.pop_front();
-        }
+        // The newest stays, and what is on its way to a peer until it is there.
+        let core = &self.core;
+        self.snapshots
+            .retain(|file| file.snapshot == snapshot || core.sends_snapshot(&file.snapshot));
         if installed {
             let last = snapshot.last;
             let mut decided = Vec::new();
@@ -666,7 +665,10 @@ impl Consensus {
         let (Some(term), Some(entry)) = (journal.term_at(index), self.core.config_at(index)) else {
             return;
         };
-        if self.cutting.is_some() || self.saving || index <= newest || index > self.core.commit().min(self.core.persisted())
+        if self.cutting.is_some()
+            || self.saving
+            || index <= newest
+            || index > self.core.commit().min(self.core.persisted())
         {
             return;
         }

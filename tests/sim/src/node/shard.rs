@@ -44,6 +44,22 @@ pub struct ShardSetup {
     pub limits: TableLimits,
     /// A mistake to make.
     pub bug: Option<ShellBug>,
+    /// A mistake for the table to make.
+    #[cfg(feature = "bugs")]
+    pub table_bug: Option<ticketing::locks::TableBug>,
+}
+
+impl ShardSetup {
+    fn table(&self, now_ms: u64) -> LockTable {
+        #[cfg(feature = "bugs")]
+        {
+            let mut table = LockTable::new(self.limits.clone(), now_ms);
+            table.make_mistake(self.table_bug);
+            table
+        }
+        #[cfg(not(feature = "bugs"))]
+        LockTable::new(self.limits.clone(), now_ms)
+    }
 }
 
 struct Parked {
@@ -90,7 +106,7 @@ impl Shard {
     #[must_use]
     pub fn new(setup: ShardSetup, now_ms: u64) -> Self {
         Self {
-            table: LockTable::new(setup.limits.clone(), now_ms),
+            table: setup.table(now_ms),
             setup,
             out: Outputs::default(),
             lead: Lead::Follows(None),
@@ -535,7 +551,7 @@ impl Shard {
         // Nothing of this table's is in the log: its commands' fates were told before.
         self.table.step_down(now_ms, &mut self.out);
         self.flush(effects);
-        self.table = LockTable::new(self.setup.limits.clone(), now_ms);
+        self.table = self.setup.table(now_ms);
         for held in held_locks(locks) {
             let held = match held {
                 Ok(held) => held,
@@ -560,7 +576,7 @@ impl Shard {
         let mut locks = Vec::new();
         while self.table.snapshot_chunk(64, &mut locks).more {}
         let applied = self.table.applied_index();
-        self.table = LockTable::new(self.setup.limits.clone(), now_ms);
+        self.table = self.setup.table(now_ms);
         for mut held in held_locks(&locks).flatten() {
             held.left_ms = held.lease_ms;
             let hash = key_hash(self.setup.key_seed, held.key);
@@ -719,6 +735,8 @@ mod tests {
             key_seed: 1,
             limits: TableLimits::default(),
             bug: None,
+            #[cfg(feature = "bugs")]
+            table_bug: None,
         };
         Shard::new(setup, 0)
     }

@@ -23,6 +23,14 @@ pub struct SegmentFile {
     dirty: BTreeSet<u32>,
 }
 
+impl SegmentFile {
+    /// What would survive a power cut.
+    #[must_use]
+    pub fn durable(&self) -> &[u8] {
+        &self.durable
+    }
+}
+
 /// The segments of one node's log, oldest first.
 ///
 /// Making and removing a file is durable at once: the real shell syncs the folder before it goes
