@@ -504,6 +504,106 @@ fn pre_votes_are_repeated_in_a_hurry_for_one_election_timeout() {
 }
 
 #[test]
+fn a_voter_refuses_who_has_less_of_the_log() {
+    let voter = || {
+        let extents = [(2, 1), (5, 3)].map(|(last_index, term)| Extent {
+            last_index: LogIndex(last_index),
+            term: Term(term),
+            bytes: 1,
+            kind: ExtentKind::Commands,
+        });
+        let hard_state = HardState {
+            term: Term(3),
+            voted_for: None,
+        };
+        let start = Start {
+            extents: extents.to_vec(),
+            hard_state,
+            ..start()
+        };
+        let mut core = Core::new(start).expect("one node's state");
+        steps(&mut core, Input::Tick { now_ms: 0 });
+        core
+    };
+    let answer = |outputs: &[Output]| {
+        outputs.iter().find_map(|output| match output {
+            Output::Send { message, .. } => match message.body {
+                Body::VoteAnswer { granted } | Body::PreVoteAnswer { granted } => Some(granted),
+                _ => None,
+            },
+            _ => None,
+        })
+    };
+    for (term, index, granted) in [
+        (3, 5, true),
+        (3, 6, true),
+        (4, 1, true),
+        (3, 4, false),
+        (2, 9, false),
+    ] {
+        let last = place(term, index);
+        let mut core = voter();
+        let outputs = steps(&mut core, heard(node_id(2), 4, Body::PreVote { last }));
+        assert_eq!(answer(&outputs), Some(granted), "{last:?}");
+        assert_eq!(core.term(), Term(3), "a question raises no term");
+        let transfer = false;
+        let asked = heard(node_id(2), 4, Body::Vote { last, transfer });
+        let mut outputs = steps(&mut core, asked);
+        let voted_for = granted.then_some(node_id(2));
+        let term = Term(4);
+        let hard = HardState { term, voted_for };
+        assert!(outputs.contains(&Output::PersistHardState(hard)));
+        outputs.extend(steps(&mut core, Input::HardStatePersisted(hard)));
+        assert_eq!(answer(&outputs), Some(granted), "{last:?}");
+    }
+}
+
+#[test]
+fn nothing_is_committed_beyond_what_is_known_to_be_the_leaders() {
+    let extents = [(2, 1), (5, 2)].map(|(last_index, term)| Extent {
+        last_index: LogIndex(last_index),
+        term: Term(term),
+        bytes: 1,
+        kind: ExtentKind::Commands,
+    });
+    let hard_state = HardState {
+        term: Term(3),
+        voted_for: None,
+    };
+    let start = Start {
+        extents: extents.to_vec(),
+        hard_state,
+        ..start()
+    };
+    let mut core = Core::new(start).expect("one node's state");
+    steps(&mut core, Input::Tick { now_ms: 0 });
+    let commit = LogIndex(9);
+    let heartbeat = Body::Heartbeat {
+        round: 1,
+        commit,
+        rank: 0,
+    };
+    steps(&mut core, heard(node_id(2), 3, heartbeat));
+    assert_eq!(core.commit(), LogIndex(0), "nothing is known to match");
+    let append = |previous, count| Body::Append {
+        previous,
+        run: crate::raft::Run {
+            term: Term(1),
+            count,
+            bytes: 1,
+            kind: crate::raft::AppendKind::Commands,
+        },
+        commit,
+    };
+    // What is behind these may be another leader's.
+    steps(&mut core, heard(node_id(2), 3, append(place(1, 1), 0)));
+    assert_eq!(core.commit(), LogIndex(1));
+    steps(&mut core, heard(node_id(2), 3, append(place(1, 1), 1)));
+    assert_eq!(core.commit(), LogIndex(2));
+    assert_eq!(core.last_index(), LogIndex(5), "no conflict was seen");
+}
+
+#[test]
 fn a_start_from_what_is_not_one_nodes_state_is_refused() {
     let error = |start| Core::new(start).map(|core| core.last_index()).unwrap_err();
     let extent = |last_index, term, kind| Extent {
