@@ -604,6 +604,48 @@ fn nothing_is_committed_beyond_what_is_known_to_be_the_leaders() {
 }
 
 #[test]
+fn a_split_vote_is_tried_again_in_a_hurry_if_the_leader_is_known_to_be_gone() {
+    let mut core = Core::new(start()).expect("one node's state");
+    steps(&mut core, Input::Tick { now_ms: 0 });
+    let heartbeat = Body::Heartbeat {
+        round: 1,
+        commit: LogIndex(0),
+        rank: 0,
+    };
+    steps(&mut core, heard(node_id(2), 1, heartbeat));
+    steps(&mut core, heard(node_id(2), 1, Body::NotLeading));
+    steps(&mut core, Input::Tick { now_ms: 5 });
+    let granted = true;
+    let yes = heard(node_id(3), 2, Body::PreVoteAnswer { granted });
+    steps(&mut core, yes);
+    assert_eq!(core.role(), Role::Candidate);
+    let vote = HardState {
+        term: Term(2),
+        voted_for: Some(node_id(1)),
+    };
+    steps(&mut core, Input::HardStatePersisted(vote));
+    assert!(core.next_deadline_ms() >= 505, "votes take a sync");
+    let granted = false;
+    steps(
+        &mut core,
+        heard(node_id(3), 2, Body::VoteAnswer { granted }),
+    );
+    assert!((15..=35).contains(&core.next_deadline_ms()));
+}
+
+#[test]
+fn who_would_vote_for_another_holds_back_for_a_moment() {
+    let mut core = Core::new(start()).expect("one node's state");
+    steps(&mut core, Input::Tick { now_ms: 0 });
+    let now_ms = core.next_deadline_ms() - 1;
+    steps(&mut core, Input::Tick { now_ms });
+    let last = place(0, 0);
+    steps(&mut core, heard(node_id(2), 1, Body::PreVote { last }));
+    let wait_ms = core.next_deadline_ms() - now_ms;
+    assert!((10..=30).contains(&wait_ms), "{wait_ms}");
+}
+
+#[test]
 fn a_start_from_what_is_not_one_nodes_state_is_refused() {
     let error = |start| Core::new(start).map(|core| core.last_index()).unwrap_err();
     let extent = |last_index, term, kind| Extent {
