@@ -111,6 +111,11 @@ pub const READ_BUFFER_BYTES: usize = 64 * 1024;
 /// Messages in a lane; each carries a batch.
 pub const LANE_MESSAGES: usize = 1_024;
 
+/// Messages in the lane to the consensus role. A shard keeps up to
+/// [`PROPOSAL_BYTES_WAITING`] together while it is full, so this many times that
+/// is what may wait behind a disk that hangs.
+pub const PROPOSAL_MESSAGES: usize = 64;
+
 /// Requests that wait for a full lane to another shard. Beyond it acquires
 /// for that shard are answered Busy.
 pub const FORWARD_WAITING_ACQUIRES: usize = 8_192;
@@ -167,6 +172,9 @@ pub const SNAPSHOT_RETRY_MS: u64 = 1_000;
 
 /// How long to wait before trying again to make a log segment on a full disk.
 pub const SPARE_RETRY_MS: u64 = 100;
+
+/// How often a node whose disk is full says so again.
+pub const FULL_REMINDER_MS: u64 = 60_000;
 
 /// After a stop is asked for, how long a connection must be silent before it
 /// is closed, and how long the stop waits for that at most.

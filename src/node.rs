@@ -23,7 +23,8 @@ use crate::fatal::{Fatal, exit_on_failed_mapping, exit_on_panic};
 use crate::lanes::messages::{FromConsensus, SnapshotChunk, ToConsensus, ToShard};
 use crate::lanes::{Doorbell, Receiver, Sender, lane};
 use crate::limits::{
-    CLAIM_WITHIN, COMMITTED_MESSAGES_WAITING, LANE_MESSAGES, SNAPSHOT_CHUNKS_WAITING,
+    CLAIM_WITHIN, COMMITTED_MESSAGES_WAITING, LANE_MESSAGES, PROPOSAL_MESSAGES,
+    SNAPSHOT_CHUNKS_WAITING,
 };
 use crate::locks::TableLimits;
 use crate::node_signals::NodeSignals;
@@ -121,6 +122,13 @@ fn open(config: &Config) -> Opened {
         fatal.exit(error)
     });
     report(&opened.recovery, &config.data_dir);
+    let reserve = opened.log.reserve();
+    if let Err(error) = reserve.hold() {
+        tracing::warn!(
+            "no room to keep a reserve for snapshots ({error}): should the disk become full, old \
+             segments may not come free by themselves; make room on the disk of the data folder"
+        );
+    }
     opened
 }
 
@@ -266,7 +274,7 @@ impl Parts {
         signals: &Arc<NodeSignals>,
     ) -> Self {
         let consensus_doorbell = Doorbell::new();
-        let (to_consensus, from_shards) = lane(LANE_MESSAGES, &consensus_doorbell);
+        let (to_consensus, from_shards) = lane(PROPOSAL_MESSAGES, &consensus_doorbell);
         let (to_snapshot, snapshot_chunks) = lane(SNAPSHOT_CHUNKS_WAITING, &consensus_doorbell);
         let mut parts = Self {
             to_snapshot,
