@@ -89,7 +89,8 @@ fn claim(listen: SocketAddr) -> Claim {
     port::claim_within(listen, CLAIM_WITHIN).unwrap_or_else(|error| {
         let remedy = match error.kind() {
             io::ErrorKind::AddrInUse => {
-                "another process listens there: stop it, or choose another address"
+                "another process listens there, on all addresses of that port, or on one of them \
+                 if this asks for all: stop it, or choose another address or port"
             }
             io::ErrorKind::AddrNotAvailable => "this machine has no such address",
             io::ErrorKind::PermissionDenied => {

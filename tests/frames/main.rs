@@ -8,6 +8,7 @@ mod bounds;
 mod handshake;
 mod malformed;
 mod pipelining;
+mod ports;
 mod startup;
 mod stop;
 mod values;
