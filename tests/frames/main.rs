@@ -9,6 +9,7 @@ mod handshake;
 mod malformed;
 mod pipelining;
 mod ports;
+mod remedies;
 mod startup;
 mod stop;
 mod values;
