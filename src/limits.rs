@@ -182,6 +182,9 @@ pub const STOP_SILENCE: Duration = Duration::from_millis(250);
 /// See [`STOP_SILENCE`].
 pub const STOP_AT_MOST: Duration = Duration::from_secs(5);
 
+/// Servers that may listen on one port, each on an address of its own.
+pub const CLAIMS_PER_PORT: usize = 16;
+
 /// How long a start waits for its client address to become free. After a
 /// process has ended, the kernel takes its rings down in the background, and its
 /// listening sockets with them: some 200 ms in which nobody listens, and the
@@ -211,6 +214,8 @@ const _: () = assert!(
     SNAPSHOT_LOCKS_PER_CHUNK as usize * crate::locks::HELD_LOCK_BYTES_MAX
         <= ticketing_raftlog::limits::MAX_SNAPSHOT_CHUNK_BYTES
 );
+// A claim on a wildcard takes that many descriptors.
+const _: () = assert!((CLAIMS_PER_PORT as u64) < OPEN_FILES_RESERVE / 4);
 const _: () = assert!(PROPOSAL_BYTES_WAITING <= CONSENSUS_BYTES_WAITING);
 const _: () = assert!(UNAUTHENTICATED_DEFAULT <= CONNECTIONS_DEFAULT);
 // The stop's silence must be able to happen within the stop.

@@ -5,11 +5,8 @@ use std::io;
 use std::net::SocketAddr;
 use std::path::Path;
 use std::sync::Arc;
-use std::sync::mpsc::{self, RecvTimeoutError};
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
-use signal_hook::consts::{SIGINT, SIGTERM};
-use signal_hook::iterator::Signals;
 use ticketing_raftlog::limits::MAX_RETIRED_SEGMENTS;
 use ticketing_raftlog::{
     BootId, ClusterId, Durability, Folder, NodeId, OpenError, OpenOptions, Opened, RecoveryReport,
@@ -33,6 +30,7 @@ use crate::runtime::{Clock, Executor};
 use crate::security::handshake::Gate;
 use crate::security::port::{self, Claim};
 use crate::shard::{self, ConnectionLimits};
+use crate::stop_request::StopRequest;
 use crate::watchdog::{self, Pulse};
 
 /// Runs a single node until it is told to stop by SIGTERM or SIGINT.
@@ -44,13 +42,16 @@ pub fn serve(config: &Config) {
     if let Err(error) = exit_on_failed_mapping() {
         Fatal::Environment.exit(format_args!("signals cannot be caught: {error}"));
     }
+    let stop = StopRequest::watch().unwrap_or_else(|error| {
+        Fatal::Environment.exit(format_args!("signals cannot be caught: {error}"))
+    });
     let executors = executors_of(config);
     let room = probe::machine(executors, config.limits.connections)
         .unwrap_or_else(|missing| Fatal::Environment.exit(missing));
     let claim = claim(config.listen);
     let opened = open(config);
+    stop.opened();
     let signals = Arc::new(NodeSignals::default());
-    let mut asked = watch_for_stop();
 
     let parts = Parts::new(config, claim.address(), room.connections, &signals);
     let view = Arc::new(parts.view(config, &opened));
@@ -60,7 +61,7 @@ pub fn serve(config: &Config) {
     watchdog::start(pulses);
 
     while signals.shards_listening() < config.shards {
-        if stop_asked(&mut asked, Duration::from_millis(2)) {
+        if stop.came_within(Duration::from_millis(2)) {
             signals.ask_to_stop();
             break;
         }
@@ -68,7 +69,7 @@ pub fn serve(config: &Config) {
     if !signals.stop_asked() {
         view.set_serving();
         announce(config, claim.address(), admin);
-        while !stop_asked(&mut asked, Duration::from_secs(3600)) {}
+        while !stop.came_within(Duration::from_secs(3600)) {}
         tracing::info!("stopping: what is in the log finishes first");
         view.set_stopping();
         signals.ask_to_stop();
@@ -90,7 +91,8 @@ fn claim(listen: SocketAddr) -> Claim {
     port::claim_within(listen, CLAIM_WITHIN).unwrap_or_else(|error| {
         let remedy = match error.kind() {
             io::ErrorKind::AddrInUse => {
-                "another process listens there: stop it, or choose another address"
+                "another process listens there, on all addresses of that port, or on one of them \
+                 if this asks for all: stop it, or choose another address or port"
             }
             io::ErrorKind::AddrNotAvailable => "this machine has no such address",
             io::ErrorKind::PermissionDenied => {
@@ -219,26 +221,6 @@ fn announce(config: &Config, listen: SocketAddr, admin: Option<SocketAddr>) {
         "ticketing ready: listening on {listen} (single, {durability}, {shards} shard{}{tls}{admin})",
         if shards == 1 { "" } else { "s" }
     );
-}
-
-/// Signals arrive on a thread of their own, which only passes them on.
-fn watch_for_stop() -> mpsc::Receiver<()> {
-    let (tell, asked) = mpsc::channel();
-    let mut signals = Signals::new([SIGTERM, SIGINT]).unwrap_or_else(|error| {
-        Fatal::Environment.exit(format_args!("signals cannot be caught: {error}"))
-    });
-    std::thread::spawn(move || {
-        for _ in signals.forever() {
-            if tell.send(()).is_err() {
-                return;
-            }
-        }
-    });
-    asked
-}
-
-fn stop_asked(asked: &mut mpsc::Receiver<()>, within: Duration) -> bool {
-    !matches!(asked.recv_timeout(within), Err(RecvTimeoutError::Timeout))
 }
 
 /// The lanes and counters of a node, before they are given to its cores.
