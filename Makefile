@@ -56,7 +56,7 @@ fix:
 fuzz:
 	cd fuzz && CARGO_TARGET_DIR=$(abspath $(TARGET))/fuzz RUSTFLAGS='$(FUZZ_FLAGS)' \
 		$(CARGO) build --release --locked --target $(FUZZ_HOST)
-	@for target in frames log snapshot; do \
+	@for target in frames log peer snapshot; do \
 		mkdir -p fuzz/artifacts fuzz/corpus-new/$$target && \
 		$(abspath $(TARGET))/fuzz/$(FUZZ_HOST)/release/$$target \
 			-max_total_time=$(FUZZ_SECONDS) -artifact_prefix=fuzz/artifacts/$$target- \
