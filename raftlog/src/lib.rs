@@ -11,18 +11,18 @@
 //! order, and reports back what is persisted:
 //!
 //! ```
-//! use ticketing_raftlog::raft::{AppendKind, Core, Input, Output, Start};
+//! use ticketing_raftlog::raft::{AppendKind, Core, Epoch, Input, Output, Start};
 //! use ticketing_raftlog::{EntryKind, Folder, OpenOptions, blocking};
 //!
 //! # let dir = tempfile::tempdir()?;
 //! # let options = OpenOptions { segment_bytes: 1 << 20, now_unix_s: 1_700_000_000, ..OpenOptions::default() };
 //! let mut node = Folder::open_single(dir.path(), &options)?;
-//! let mut core = Core::new(Start {
-//!     node_id: node.identity.node_id,
-//!     hard_state: node.hard_state,
-//!     last_index: node.recovery.last_index,
-//!     last_term: node.recovery.last_term,
-//! });
+//! let mut core = Core::new(Start::single(
+//!     node.identity.node_id,
+//!     node.hard_state,
+//!     node.recovery.last_index,
+//!     node.recovery.last_term,
+//! ))?;
 //!
 //! let mut inputs = vec![Input::Tick { now_ms: 0 }];
 //! let mut commands = vec![&b"first"[..], b"second"];
@@ -38,7 +38,7 @@
 //!                 inputs.push(Input::HardStatePersisted(hard));
 //!             }
 //!             // Here the payloads join in: the core only says how many.
-//!             Output::Append { first, count, term, kind } => {
+//!             Output::Append { first, count, term, kind, .. } => {
 //!                 let mut batch = node.log.begin(std::mem::take(&mut buffer));
 //!                 assert_eq!(batch.next_index(), first);
 //!                 for _ in 0..count {
@@ -47,13 +47,14 @@
 //!                         AppendKind::Commands => {
 //!                             batch.push(EntryKind::Command, term, commands.remove(0))
 //!                         }
+//!                         AppendKind::Config(_) => unreachable!("a single node has no members"),
 //!                     };
 //!                     pushed.expect("two commands fit a batch");
 //!                 }
 //!                 let write = node.log.finish(batch).expect("a new segment has room");
 //!                 let up_to = write.last_index;
 //!                 buffer = blocking::append(&mut node.log, write)?;
-//!                 inputs.push(Input::Persisted { up_to });
+//!                 inputs.push(Input::Persisted { epoch: Epoch(0), up_to });
 //!             }
 //!             // Apply what is committed, in log order, reading it in place.
 //!             Output::Commit { up_to } => {
@@ -65,7 +66,8 @@
 //!                     inputs.push(Input::Propose { count: 2, bytes: 11 });
 //!                 }
 //!             }
-//!             Output::ProposalRefused { .. } => unreachable!("it leads"),
+//!             // In a cluster there is more: messages to send, a log to truncate, snapshots.
+//!             other => unreachable!("{other:?} from a single node"),
 //!         }
 //!     }
 //! }

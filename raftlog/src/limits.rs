@@ -59,11 +59,54 @@ pub const CEILING_MARGIN: u64 = 1 << 27;
 /// Largest index a log may reach: tokens are exact in a double-precision number.
 pub const MAX_INDEX: u64 = 1 << 53;
 
+/// Largest index that is believed when a peer names one to append at: behind it there is room for
+/// what this node appends itself.
+pub const MAX_PEER_INDEX: u64 = MAX_INDEX - (1 << 32);
+
 /// Most entries that a leader holds uncommitted; proposals beyond are refused.
 pub const MAX_UNCOMMITTED_ENTRIES: u64 = 1 << 20;
 
 /// Most payload bytes that a leader holds uncommitted; proposals beyond are refused.
 pub const MAX_UNCOMMITTED_BYTES: u64 = 256 << 20;
+
+/// Most payload bytes of one proposal: it fits one batch.
+pub const MAX_PROPOSAL_BYTES: u64 = MAX_BATCH_BYTES as u64;
+
+/// Most voters of a cluster.
+pub const MAX_VOTERS: usize = 5;
+
+/// Most members without a vote.
+pub const MAX_LEARNERS: usize = 4;
+
+/// Most entries in one message.
+pub const MAX_APPEND_ENTRIES: u32 = MAX_RECORDS_PER_BATCH;
+
+/// Most payload bytes of the entries in one message.
+pub const MAX_APPEND_BYTES: u64 = MAX_PROPOSAL_BYTES;
+
+/// Most entries on their way to one peer, or waiting for its disk; a message begun below it may
+/// end above.
+pub const WINDOW_ENTRIES: u64 = 64 << 10;
+
+/// Most payload bytes on their way to one peer, or waiting for its disk; a message begun below it
+/// may end above.
+pub const WINDOW_BYTES: u64 = 8 << 20;
+
+/// Most bytes of a snapshot in one message.
+pub const SNAPSHOT_CHUNK_BYTES: u32 = 256 << 10;
+
+/// What a configuration counts for among payload bytes.
+pub const CONFIG_BYTES: u64 = 256;
+
+/// Largest term that is believed when a peer names it: real ones grow by one an election.
+pub const MAX_TERM: u64 = 1 << 60;
+
+/// Most requests for a confirmation of leadership that wait at once; more are answered no.
+pub const MAX_CONFIRMS: usize = 1 << 10;
+
+/// Farthest that a learner may be behind its leader's log when it is to become a voter, in
+/// entries.
+pub const PROMOTION_LAG_ENTRIES: u64 = 4 << 10;
 
 const _: () = {
     assert!(SEGMENT_HEADER_BYTES.is_multiple_of(BLOCK_BYTES));
@@ -86,4 +129,11 @@ const _: () = {
     assert!(GAP_INDEXES < CEILING_MARGIN && CEILING_MARGIN < CEILING_STEP);
     assert!(MAX_RECORDS_PER_BATCH as u64 <= MAX_UNCOMMITTED_ENTRIES);
     assert!(MAX_RECORDS_PER_BATCH as u64 <= CEILING_MARGIN);
+    // What fills a message fits a window, and what a learner may lack when it gets its vote is
+    // less than one: the cluster does not wait for it long.
+    assert!(MAX_APPEND_ENTRIES as u64 <= WINDOW_ENTRIES && MAX_APPEND_BYTES <= WINDOW_BYTES);
+    assert!(WINDOW_ENTRIES <= MAX_UNCOMMITTED_ENTRIES && WINDOW_BYTES <= MAX_UNCOMMITTED_BYTES);
+    assert!(PROMOTION_LAG_ENTRIES <= WINDOW_ENTRIES);
+    assert!(MAX_PROPOSAL_BYTES <= MAX_APPEND_BYTES && MAX_RECORDS_PER_BATCH <= MAX_APPEND_ENTRIES);
+    assert!(MAX_VOTERS + MAX_LEARNERS < u8::MAX as usize);
 };

@@ -4,10 +4,12 @@ use std::io;
 use std::sync::Arc;
 use std::task::{Context, Poll};
 
-use ticketing_raftlog::raft::{AppendKind, Core, Input, Output, Role as RaftRole, Start};
+use ticketing_raftlog::raft::{
+    AppendKind, Core, Epoch, Input, Output, Role as RaftRole, Source, Start,
+};
 use ticketing_raftlog::{
-    BatchBuilder, Durability, EntryKind, Folder, HardState, HardStateStore, Log, NeedSegment,
-    PendingWrite, Term,
+    BatchBuilder, Durability, EntryKind, Folder, HardState, HardStateStore, Log, LogIndex,
+    NeedSegment, NodeId, PendingWrite, Term,
 };
 
 use crate::counters::ConsensusCounters;
@@ -112,12 +114,7 @@ impl Role {
             doorbell: setup.doorbell,
             from_shards: setup.from_shards,
             shards,
-            core: Core::new(Start {
-                node_id: setup.node_id,
-                hard_state: setup.hard_state,
-                last_index: setup.last.0,
-                last_term: setup.last.1,
-            }),
+            core: single_core(setup.node_id, setup.hard_state, setup.last),
             outputs: Vec::new(),
             log: setup.log,
             store: Some(setup.hard_state_store),
@@ -289,9 +286,11 @@ impl Role {
                 // The proposals' batch is built before the core is asked, and
                 // the commit index is read from the core.
                 Output::Append { .. } | Output::Commit { .. } => {}
+                Output::ConfigChanged { .. } => {}
                 Output::ProposalRefused { count, reason } => {
                     unreachable!("{count} proposals refused by the only voter: {reason:?}")
                 }
+                other => unreachable!("{other:?} from the only voter"),
             }
         }
         self.outputs = outputs;
@@ -380,6 +379,7 @@ impl Role {
                     count,
                     term,
                     kind: AppendKind::Commands,
+                    source: Source::Own,
                 }
         });
         assert!(ordered, "the core orders entries as the log numbers them");
@@ -470,6 +470,8 @@ impl Role {
         if write.entries > 0 {
             self.idle_since_ms = self.clock.now_ms();
             self.step(Input::Persisted {
+                // A single voter's log is never cut.
+                epoch: Epoch(0),
                 up_to: write.last_index,
             });
         }
@@ -562,6 +564,13 @@ impl Role {
         counters
             .log_full
             .set(u64::from(self.full_since_ms.is_some()));
+    }
+}
+
+fn single_core(node_id: NodeId, hard_state: HardState, last: (LogIndex, Term)) -> Core {
+    match Core::new(Start::single(node_id, hard_state, last.0, last.1)) {
+        Ok(core) => core,
+        Err(error) => Fatal::Corrupt.exit(format_args!("{error}")),
     }
 }
 

@@ -4,22 +4,21 @@ use std::panic::{AssertUnwindSafe, catch_unwind};
 
 use proptest::prelude::*;
 
-use super::{AppendKind, Core, Input, Output, RefusalReason, Role, Start};
-use crate::limits::{MAX_RECORDS_PER_BATCH, MAX_UNCOMMITTED_BYTES, MAX_UNCOMMITTED_ENTRIES};
+use crate::limits::{
+    MAX_PROPOSAL_BYTES, MAX_RECORDS_PER_BATCH, MAX_UNCOMMITTED_BYTES, MAX_UNCOMMITTED_ENTRIES,
+};
+use crate::raft::{AppendKind, Core, Epoch, Input, Output, RefusalReason, Role, Source, Start};
 use crate::types::{HardState, LogIndex, NodeId, Term};
 
 const NODE: NodeId = NodeId([5; 16]);
 
 fn start(last_index: u64, last_term: u64, term: u64) -> Core {
-    Core::new(Start {
-        node_id: NODE,
-        hard_state: HardState {
-            term: Term(term),
-            voted_for: None,
-        },
-        last_index: LogIndex(last_index),
-        last_term: Term(last_term),
-    })
+    let hard = HardState {
+        term: Term(term),
+        voted_for: None,
+    };
+    let start = Start::single(NODE, hard, LogIndex(last_index), Term(last_term));
+    Core::new(start).expect("one node's state")
 }
 
 fn step(core: &mut Core, input: Input) -> Vec<Output> {
@@ -79,6 +78,7 @@ fn a_single_voter_persists_its_vote_before_it_leads() {
                 count: 1,
                 term: Term(8),
                 kind: AppendKind::Noop,
+                source: Source::Own,
             },
         ]
     );
@@ -110,6 +110,7 @@ fn entries_of_earlier_terms_commit_only_with_the_no_op() {
         step(
             &mut core,
             Input::Persisted {
+                epoch: Epoch(0),
                 up_to: LogIndex(100)
             }
         ),
@@ -123,6 +124,7 @@ fn entries_of_earlier_terms_commit_only_with_the_no_op() {
         step(
             &mut core,
             Input::Persisted {
+                epoch: Epoch(0),
                 up_to: LogIndex(101)
             }
         ),
@@ -132,6 +134,7 @@ fn entries_of_earlier_terms_commit_only_with_the_no_op() {
         step(
             &mut core,
             Input::Persisted {
+                epoch: Epoch(0),
                 up_to: LogIndex(101)
             }
         ),
@@ -160,6 +163,7 @@ fn only_a_leader_takes_proposals() {
         count: 3,
         term: Term(8),
         kind: AppendKind::Commands,
+        source: Source::Own,
     };
     assert_eq!(step(&mut core, proposal), [append]);
     assert_eq!(core.last_index(), LogIndex(104));
@@ -171,6 +175,7 @@ fn uncommitted_entries_are_bounded() {
     step(
         &mut core,
         Input::Persisted {
+            epoch: Epoch(0),
             up_to: LogIndex(101),
         },
     );
@@ -188,6 +193,7 @@ fn uncommitted_entries_are_bounded() {
     step(
         &mut core,
         Input::Persisted {
+            epoch: Epoch(0),
             up_to: LogIndex(102),
         },
     );
@@ -198,31 +204,27 @@ fn uncommitted_entries_are_bounded() {
 #[test]
 fn uncommitted_bytes_are_bounded() {
     let mut core = leader();
-    let all = Input::Propose {
+    let most = Input::Propose {
         count: 1,
-        bytes: MAX_UNCOMMITTED_BYTES,
+        bytes: MAX_PROPOSAL_BYTES,
     };
-    let more = Input::Propose {
-        count: 1,
-        bytes: MAX_UNCOMMITTED_BYTES + 1,
-    };
+    let one = Input::Propose { count: 1, bytes: 1 };
     let full = Output::ProposalRefused {
         count: 1,
         reason: RefusalReason::Full,
     };
-    assert_eq!(step(&mut core, more), [full]);
-    assert!(matches!(step(&mut core, all)[..], [Output::Append { .. }]));
-    assert_eq!(
-        step(&mut core, Input::Propose { count: 1, bytes: 1 }),
-        [full]
-    );
-    step(
-        &mut core,
-        Input::Persisted {
-            up_to: LogIndex(102),
-        },
-    );
-    assert!(matches!(step(&mut core, all)[..], [Output::Append { .. }]));
+    let fit = MAX_UNCOMMITTED_BYTES / MAX_PROPOSAL_BYTES;
+    for _ in 0..fit {
+        assert!(matches!(step(&mut core, most)[..], [Output::Append { .. }]));
+    }
+    assert_eq!(step(&mut core, one), [full]);
+    let persisted = |up_to| Input::Persisted {
+        epoch: Epoch(0),
+        up_to: LogIndex(up_to),
+    };
+    step(&mut core, persisted(102));
+    assert_eq!(step(&mut core, most).len(), 1);
+    assert_eq!(step(&mut core, one), [full]);
 }
 
 #[test]
@@ -230,12 +232,14 @@ fn what_cannot_be_true_is_not_believed() {
     refused(
         &mut leader(),
         Input::Persisted {
+            epoch: Epoch(0),
             up_to: LogIndex(102),
         },
     );
     refused(
         &mut leader(),
         Input::Persisted {
+            epoch: Epoch(0),
             up_to: LogIndex(99),
         },
     );
@@ -248,6 +252,11 @@ fn what_cannot_be_true_is_not_believed() {
             bytes: 0,
         },
     );
+    let beyond = Input::Propose {
+        count: 1,
+        bytes: MAX_PROPOSAL_BYTES + 1,
+    };
+    refused(&mut leader(), beyond);
     assert!(
         catch_unwind(|| start(100, 8, 7)).is_err(),
         "a log ahead of its state"
@@ -291,12 +300,10 @@ impl World {
     fn reboot(&mut self) -> Core {
         self.log.truncate(self.persisted);
         self.asked = None;
-        Core::new(Start {
-            node_id: NODE,
-            hard_state: self.hard,
-            last_index: LogIndex(self.log.len() as u64),
-            last_term: Term(self.log.last().copied().unwrap_or(0)),
-        })
+        let last_term = Term(self.log.last().copied().unwrap_or(0));
+        let last_index = LogIndex(self.log.len() as u64);
+        let start = Start::single(NODE, self.hard, last_index, last_term);
+        Core::new(start).expect("one node's state")
     }
 
     fn carry_out(&mut self, output: Output) {
@@ -341,7 +348,10 @@ impl World {
                 );
                 self.terms_led.push(term.0);
             }
-            Output::RoleChanged { .. } | Output::ProposalRefused { .. } => {}
+            Output::RoleChanged { .. }
+            | Output::ProposalRefused { .. }
+            | Output::ConfigChanged { .. } => {}
+            other => panic!("a single voter has nobody to ask for {other:?}"),
         }
     }
 }
@@ -363,7 +373,7 @@ proptest! {
                 Event::PersistSome(part) => {
                     let unsynced = world.log.len() - world.persisted;
                     world.persisted += unsynced * usize::from(part) / 255;
-                    Input::Persisted { up_to: LogIndex(world.persisted as u64) }
+                    Input::Persisted { epoch: Epoch(0), up_to: LogIndex(world.persisted as u64) }
                 }
                 Event::PersistVote => {
                     world.hard = world.asked.take().unwrap_or(world.hard);
