@@ -2,10 +2,14 @@
 //! folder is on a disk of ours that keeps, loses or tears what was not synced. Nothing that was
 //! acknowledged may be lost, nothing that was released may come back, and no token may come twice.
 //!
+//! After that a sync fails: the server must end at once with the exit code for it, and answer
+//! nothing more.
+//!
 //! `ticketing-powercut SERVER`, with `SEED` and `CUTS` in the environment. Needs root, `/dev/fuse`
 //! and `unshare`.
 
 mod disk;
+mod failed_sync;
 mod fuse;
 #[allow(
     dead_code,
@@ -54,7 +58,9 @@ fn run() -> Result<(), String> {
     let seed = number("SEED")?.unwrap_or(any);
     let cuts = number("CUTS")?.unwrap_or(CUTS_DEFAULT);
     println!("powercut: SEED={seed} CUTS={cuts}");
-    trial::run(binary, seed, cuts).map_err(|why| format!("SEED={seed} CUTS={cuts}: {why}"))
+    trial::run(binary.clone(), seed, cuts)
+        .map_err(|why| format!("SEED={seed} CUTS={cuts}: {why}"))?;
+    failed_sync::run(&binary, seed).map_err(|why| format!("SEED={seed}: a failed sync: {why}"))
 }
 
 fn number(name: &str) -> Result<Option<u64>, String> {

@@ -8,7 +8,7 @@ use std::time::{Duration, Instant};
 use tempfile::TempDir;
 use ticketing_protocol::Reply;
 
-use crate::disk::{Damage, Disk};
+use crate::disk::Damage;
 use crate::fuse::{Powered, SharedDisk, locked, mount};
 use crate::raw::RawClient;
 use crate::rng::Rng;
@@ -72,10 +72,7 @@ pub fn run(binary: PathBuf, seed: u64, cuts: u64) -> Result<(), String> {
             binary,
             folder: folder.path().to_path_buf(),
         },
-        disk: Arc::new(Mutex::new(Powered {
-            disk: Disk::new(),
-            is_on: true,
-        })),
+        disk: Arc::new(Mutex::new(Powered::new())),
         at,
         rng: Rng::new(seed),
         highest_token: 0,
