@@ -11,6 +11,8 @@
 mod disk;
 mod failed_sync;
 mod fuse;
+#[path = "../../support/known.rs"]
+mod known;
 #[allow(
     dead_code,
     reason = "shared with the integration tests, which use all of it"

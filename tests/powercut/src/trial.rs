@@ -10,10 +10,11 @@ use ticketing_protocol::Reply;
 
 use crate::disk::Damage;
 use crate::fuse::{Powered, SharedDisk, locked, mount};
+use crate::known::{Known, LEASE_S, own_key};
 use crate::raw::RawClient;
 use crate::rng::Rng;
 use crate::server::{Machine, Server, kill9};
-use crate::work::{Known, LEASE_S, OWN_KEYS, own_key, work};
+use crate::work::{OWN_KEYS, work};
 
 const WORKERS: u64 = 4;
 /// One run in so many is in `memory` durability, and which of them. Counted, not drawn, so that
