@@ -11,6 +11,7 @@ use ticketing_protocol::Reply;
 use crate::PATIENCE;
 use crate::disk::Damage;
 use crate::fuse::{Powered, SharedDisk, Syncs, locked, mount};
+use crate::known::LEASE_S;
 use crate::raw::{RawClient, is_closed};
 use crate::rng::Rng;
 use crate::server::{Machine, Server};
@@ -19,8 +20,6 @@ use crate::server::{Machine, Server};
 const EXIT_DISK: i32 = 14;
 /// From the failed sync to the end of the process: milliseconds, on an idle machine.
 const AT_ONCE: Duration = Duration::from_secs(5);
-/// Does not run out meanwhile.
-const LEASE_S: u8 = 250;
 const LOG: &str = "segment_bytes = 1048576\n";
 
 struct Setup {
@@ -45,7 +44,7 @@ pub fn run(binary: &Path, seed: u64) -> Result<(), String> {
         at,
         rng: Rng::new(seed),
     };
-    let (held, took) = setup.until_cut("sync", |disk, server| under_load(disk, server))?;
+    let (held, took) = setup.until_cut("sync", under_load)?;
     println!("powercut: a failed sync ends the server with exit code {EXIT_DISK} after {took:?}");
     setup.until_cut("sync", |_, server| {
         let mut client = RawClient::connect(server.address);
