@@ -1,7 +1,7 @@
 //! The core's state, and what goes where.
 
 use super::bugs::Bug;
-use super::config::{Config, ConfigEntry, Configs};
+use super::config::{ConfigEntry, Configs};
 use super::confirm::Confirms;
 use super::extents::Extents;
 use super::hint::Hint;
@@ -9,7 +9,7 @@ use super::install::Incoming;
 use super::jitter::Jitter;
 use super::message::{Body, EntryId, Message, Report, Snapshot};
 use super::progress::Progress;
-use super::start::{ExtentKind, Start, StartError, Timing};
+use super::start::{ExtentKind, Start, StartError, Timing, check_configs};
 use super::transfer::Transfer;
 use super::types::{AppendKind, Epoch, Input, Output, Role};
 use crate::limits::{MAX_LEARNERS, MAX_UNCOMMITTED_BYTES, MAX_UNCOMMITTED_ENTRIES, MAX_VOTERS};
@@ -27,12 +27,12 @@ pub struct Core {
 
     pub(super) role: Role,
     pub(super) leader: Option<NodeId>,
-    told: (Role, Term, Option<NodeId>),
+    pub(super) told: (Role, Term, Option<NodeId>),
     /// Current term and vote, perhaps not persisted yet.
     pub(super) hard: HardState,
     pub(super) hard_persisted: bool,
     /// `hard` has changed since it was last asked to be persisted.
-    hard_unasked: bool,
+    pub(super) hard_unasked: bool,
 
     pub(super) log: Extents,
     pub(super) persisted: LogIndex,
@@ -41,7 +41,7 @@ pub struct Core {
     pub(super) epoch: Epoch,
     pub(super) configs: Configs,
     /// Configurations up to here were told to be committed.
-    configs_told: LogIndex,
+    pub(super) configs_told: LogIndex,
     pub(super) snapshot: Option<Snapshot>,
     pub(super) snapshot_wanted: bool,
 
@@ -92,7 +92,7 @@ impl Core {
     /// # Errors
     /// When what it is given is not one node's state.
     pub fn new(start: Start) -> Result<Self, StartError> {
-        check_timing(&start.timing)?;
+        start.timing.check()?;
         let log = Extents::new(start.base, &start.extents)?;
         let hard = start.hard_state;
         if log.last().term > hard.term {
@@ -326,302 +326,15 @@ impl Core {
         self.now_ms.saturating_sub(heard_ms) < self.timing.election_ms
     }
 
-    /// Whether something is on its way to the disk for longer than a disk takes.
-    pub(super) fn disk_hangs(&self) -> bool {
-        self.writing_since_ms.is_some_and(|since_ms| {
-            self.now_ms.saturating_sub(since_ms) >= self.timing.disk_hung_ms
-        })
-    }
-
-    /// Something is given to the disk.
-    pub(super) fn disk_works(&mut self) {
-        self.writing_since_ms.get_or_insert(self.now_ms);
-    }
-
-    /// Something came back from the disk.
-    pub(super) fn disk_moved(&mut self) {
-        let idle = self.hard_persisted && self.persisted == self.log.last().index;
-        self.writing_since_ms = (!idle).then_some(self.now_ms);
-    }
-
-    fn hard_state_persisted(&mut self, hard: HardState, outputs: &mut Vec<Output>) {
-        assert!(
-            hard.term <= self.hard.term,
-            "a term was persisted that was never asked for"
-        );
-        if hard != self.hard || self.hard_persisted {
-            return;
-        }
-        self.hard_persisted = true;
-        self.disk_moved();
-        if self.role == Role::Candidate {
-            self.own_vote_counts(outputs);
-        }
-        self.give_vote(outputs);
-        self.acknowledge(outputs);
-        self.begin_install(outputs);
-    }
-
-    fn log_persisted(&mut self, epoch: Epoch, up_to: LogIndex, outputs: &mut Vec<Output>) {
-        assert!(
-            epoch <= self.epoch,
-            "a report of an epoch that has not begun"
-        );
-        if epoch < self.epoch {
-            return;
-        }
-        assert!(
-            up_to <= self.log.last().index,
-            "{up_to} persisted, the log ends at {}",
-            self.log.last().index
-        );
-        assert!(
-            up_to >= self.persisted,
-            "{up_to} persisted, after {}",
-            self.persisted
-        );
-        if up_to == self.persisted {
-            return;
-        }
-        self.persisted = up_to;
-        self.disk_moved();
-        if self.role == Role::Leader {
-            self.commit_what_a_quorum_has(outputs);
-        } else {
-            self.acknowledge(outputs);
-        }
-    }
-
-    fn receive(&mut self, from: NodeId, message: Message, outputs: &mut Vec<Output>) {
-        let Message { term, body } = message;
-        if from == self.node_id || !is_plausible(term) {
-            return;
-        }
-        match body {
-            Body::PreVote { last } => return self.answer_pre_vote(from, term, last, outputs),
-            Body::Vote { last, transfer } => {
-                return self.answer_vote(from, term, last, transfer, outputs);
-            }
-            Body::PreVoteAnswer { granted: true } => {
-                return self.pre_vote_granted(from, term, outputs);
-            }
-            Body::DoYouLead => return self.answer_whether_it_leads(from, outputs),
-            _ => {}
-        }
-        let leads = matches!(
-            body,
-            Body::Append { .. } | Body::Heartbeat { .. } | Body::SnapshotChunk { .. }
-        );
-        if term < self.hard.term {
-            if leads || body == Body::TimeoutNow {
-                self.send(from, Body::TermOver, outputs);
-            }
-            return;
-        }
-        if leads {
-            if !self.follow(from, term, outputs) {
-                return;
-            }
-        } else if term > self.hard.term {
-            if body == Body::TimeoutNow {
-                return;
-            }
-            self.become_follower(term, None, outputs);
-        }
-        match body {
-            Body::Append {
-                previous,
-                run,
-                commit,
-            } => self.take_entries(from, previous, run, commit, outputs),
-            Body::Heartbeat {
-                round,
-                commit,
-                rank,
-            } => self.take_heartbeat(from, round, commit, rank, outputs),
-            Body::SnapshotChunk {
-                snapshot,
-                config,
-                offset,
-                bytes,
-            } => self.take_chunk(from, snapshot, config, offset, bytes, outputs),
-            Body::TimeoutNow => self.stand_at_once(from, outputs),
-            Body::NotLeading => self.told_not_leading(from),
-            Body::VoteAnswer { granted } => self.count_vote(from, granted, outputs),
-            Body::PreVoteAnswer { .. } => self.pre_vote_refused(from),
-            Body::Matched { up_to } => self.peer_matched(from, up_to, outputs),
-            Body::Conflict { refused, hint } => self.peer_conflict(from, refused, hint, outputs),
-            Body::NeedsSnapshot => self.peer_needs_snapshot(from, outputs),
-            Body::HeartbeatAnswer {
-                round,
-                received,
-                report,
-            } => self.heartbeat_answered(from, round, received, report, outputs),
-            Body::SnapshotAnswer {
-                snapshot,
-                next_offset,
-            } => self.snapshot_answered(from, snapshot, next_offset, outputs),
-            Body::TermOver | Body::PreVote { .. } | Body::Vote { .. } | Body::DoYouLead => {}
-        }
-    }
-
-    /// A message that only a leader sends, of a term that is not over. False if this node leads
-    /// in it itself, or knows another to: the sender lies.
-    fn follow(&mut self, from: NodeId, term: Term, outputs: &mut Vec<Output>) -> bool {
-        let same_term = term == self.hard.term;
-        if same_term && (self.role == Role::Leader || self.leader.is_some_and(|l| l != from)) {
-            return false;
-        }
-        if !same_term || self.role != Role::Follower || self.leader.is_none() {
-            self.become_follower(term, Some(from), outputs);
-        }
-        self.heard_leader_ms = self.now_ms;
-        self.hint.clear();
-        self.wait_for_a_leader();
-        true
-    }
-
-    /// Follows in a term, not below the current one.
-    pub(super) fn become_follower(
-        &mut self,
-        term: Term,
-        leader: Option<NodeId>,
-        outputs: &mut Vec<Output>,
-    ) {
-        if self.role == Role::Leader {
-            self.give_up_confirms(outputs);
-            self.leave_transfer(outputs);
-        }
-        if term > self.hard.term {
-            self.set_hard(HardState {
-                term,
-                voted_for: None,
-            });
-            self.vote_due = None;
-            // What is committed is in every later leader's log (5.4); of the rest nothing is known.
-            self.verified = self.commit;
-            self.acknowledged = LogIndex(0);
-            self.acknowledgement_due = false;
-        }
-        self.role = Role::Follower;
-        self.leader = leader;
-        self.by_transfer = false;
-    }
-
-    /// Gives leadership up without knowing of another leader, and says so: the others need not
-    /// wait for the silence.
-    pub(super) fn resign(&mut self, outputs: &mut Vec<Output>) {
-        self.become_follower(self.hard.term, None, outputs);
-        self.wait_for_a_leader();
-        for place in 0..self.peers.len() {
-            let to = self.peers[place].id;
-            self.send(to, Body::NotLeading, outputs);
-        }
-    }
-
-    pub(super) fn set_hard(&mut self, hard: HardState) {
-        self.hard = hard;
-        self.hard_persisted = false;
-        self.hard_unasked = true;
-        self.disk_works();
-    }
-
-    /// Asks for what has changed to be persisted, and tells the role if it is another.
-    pub(super) fn tell_role(&mut self, outputs: &mut Vec<Output>) {
-        if self.hard_unasked {
-            self.hard_unasked = false;
-            outputs.push(Output::PersistHardState(self.hard));
-        }
-        let now = (self.role, self.hard.term, self.leader);
-        if now != self.told {
-            self.told = now;
-            let (role, term, leader) = now;
-            outputs.push(Output::RoleChanged { role, term, leader });
-        }
+    /// This node's last entry.
+    pub(super) fn last(&self) -> EntryId {
+        self.log.last()
     }
 
     pub(super) fn send(&self, to: NodeId, body: Body, outputs: &mut Vec<Output>) {
         let term = self.hard.term;
         let message = Message { term, body };
         outputs.push(Output::Send { to, message });
-    }
-
-    pub(super) fn config_now(&self) -> &Config {
-        &self.configs.current().config
-    }
-
-    /// The largest value that a majority has; while a voter is being replaced, a majority of the
-    /// voters with the old node and one of those with the new (section 6).
-    pub(super) fn quorum_value(&self, own: u64, value: impl Fn(&Progress) -> u64) -> u64 {
-        let config = self.config_now();
-        let of_node = |node: NodeId| {
-            if node == self.node_id {
-                return own;
-            }
-            let peer = self.peers.iter().find(|peer| peer.id == node);
-            peer.map_or(0, &value)
-        };
-        let old = config.voters();
-        let majority = old.len() / 2 + 1;
-        let of_voters = |voters: &[NodeId]| {
-            let learners = if self.makes(Bug::LearnersVote) {
-                config.learners()
-            } else {
-                &[]
-            };
-            let mut values = [0; MAX_VOTERS + MAX_LEARNERS];
-            let count = voters.len() + learners.len();
-            for (place, node) in voters.iter().chain(learners).enumerate() {
-                values[place] = of_node(*node);
-            }
-            values[..count].sort_unstable();
-            values[count.wrapping_sub(majority)..].first().copied()
-        };
-        let by_old = of_voters(old).unwrap_or(0);
-        let Some(incoming) = config.incoming() else {
-            return by_old;
-        };
-        let by_new = of_voters(&incoming[..old.len()]).unwrap_or(0);
-        if self.makes(Bug::JointCountsOneMajority) {
-            return by_new;
-        }
-        by_old.min(by_new)
-    }
-
-    /// Sets the commit index, and tells what follows from it.
-    pub(super) fn advance_commit(&mut self, to: LogIndex, outputs: &mut Vec<Output>) {
-        debug_assert!(to > self.commit && to <= self.log.last().index);
-        self.commit = to;
-        self.verified = self.verified.max(to);
-        outputs.push(Output::Commit { up_to: to });
-        let told = self.configs_told;
-        for entry in self.configs.within(told, to) {
-            self.configs_told = entry.index;
-            outputs.push(Output::ConfigCommitted {
-                config: entry.config,
-                index: entry.index,
-            });
-        }
-    }
-
-    /// A configuration takes effect as soon as it is in the log (section 6).
-    pub(super) fn config_appended(&mut self, entry: ConfigEntry, outputs: &mut Vec<Output>) {
-        self.configs.push(entry);
-        self.tell_config(outputs);
-    }
-
-    pub(super) fn tell_config(&self, outputs: &mut Vec<Output>) {
-        let ConfigEntry { config, index } = self.config();
-        outputs.push(Output::ConfigChanged {
-            config,
-            index,
-            committed: index <= self.commit,
-        });
-    }
-
-    /// What was told of configurations up to here needs no telling again.
-    pub(super) fn configs_known(&mut self, index: LogIndex) {
-        self.configs_told = index;
     }
 
     /// Whether to make a mistake.
@@ -656,45 +369,6 @@ impl Core {
 /// joint configuration and the one it leads to.
 const OWN_ENTRIES: u64 = 3;
 
-fn is_plausible(term: Term) -> bool {
-    term.0 <= crate::limits::MAX_TERM
-}
-
-fn check_timing(timing: &Timing) -> Result<(), StartError> {
-    let fits = timing.heartbeat_ms > 0
-        && timing.disk_hung_ms > 0
-        && timing.election_ms / 2 >= timing.heartbeat_ms;
-    fits.then_some(()).ok_or(StartError::Timing)
-}
-
-/// The configurations, each where the log has one.
-fn check_configs(
-    list: Vec<ConfigEntry>,
-    extents: &[super::start::Extent],
-    base: LogIndex,
-    covered: LogIndex,
-) -> Result<Configs, StartError> {
-    let first = list.first().map(|entry| entry.index);
-    if let Some(first) = first
-        && first > base.max(covered)
-    {
-        return Err(StartError::ConfigNotInLog(first));
-    }
-    let is_config = |index: LogIndex| {
-        let at = extents.binary_search_by_key(&index, |extent| extent.last_index);
-        at.is_ok_and(|place| extents[place].kind == ExtentKind::Config)
-    };
-    if let Some(stray) = list.iter().find(|c| c.index > base && !is_config(c.index)) {
-        return Err(StartError::ConfigNotInLog(stray.index));
-    }
-    for extent in extents.iter().filter(|e| e.kind == ExtentKind::Config) {
-        if !list.iter().any(|entry| entry.index == extent.last_index) {
-            return Err(StartError::ConfigNotInLog(extent.last_index));
-        }
-    }
-    Configs::new(list).ok_or(StartError::NoConfig)
-}
-
 impl AppendKind {
     pub(super) fn extent_kind(&self) -> ExtentKind {
         match self {
@@ -702,12 +376,5 @@ impl AppendKind {
             Self::Commands => ExtentKind::Commands,
             Self::Config(_) => ExtentKind::Config,
         }
-    }
-}
-
-impl Core {
-    /// This node's last entry.
-    pub(super) fn last(&self) -> EntryId {
-        self.log.last()
     }
 }

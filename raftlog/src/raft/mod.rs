@@ -19,8 +19,12 @@ mod hint;
 mod install;
 mod jitter;
 mod message;
+mod persisting;
 mod progress;
+mod quorum;
+mod receiving;
 mod replication;
+mod roles;
 mod snapshot;
 mod start;
 #[cfg(test)]

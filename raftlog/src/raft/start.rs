@@ -1,6 +1,6 @@
 //! What a core starts from.
 
-use super::config::{Config, ConfigEntry};
+use super::config::{Config, ConfigEntry, Configs};
 use super::message::{EntryId, Snapshot};
 use crate::types::{HardState, LogIndex, NodeId, Term};
 
@@ -151,4 +151,41 @@ impl Start {
             bug: None,
         }
     }
+}
+
+impl Timing {
+    pub(super) fn check(&self) -> Result<(), StartError> {
+        let fits = self.heartbeat_ms > 0
+            && self.disk_hung_ms > 0
+            && self.election_ms / 2 >= self.heartbeat_ms;
+        fits.then_some(()).ok_or(StartError::Timing)
+    }
+}
+
+/// The configurations, if each is where the log has one, and all that it has are there.
+pub(super) fn check_configs(
+    list: Vec<ConfigEntry>,
+    extents: &[Extent],
+    base: LogIndex,
+    covered: LogIndex,
+) -> Result<Configs, StartError> {
+    let first = list.first().map(|entry| entry.index);
+    if let Some(first) = first
+        && first > base.max(covered)
+    {
+        return Err(StartError::ConfigNotInLog(first));
+    }
+    let is_config = |index: LogIndex| {
+        let at = extents.binary_search_by_key(&index, |extent| extent.last_index);
+        at.is_ok_and(|place| extents[place].kind == ExtentKind::Config)
+    };
+    if let Some(stray) = list.iter().find(|c| c.index > base && !is_config(c.index)) {
+        return Err(StartError::ConfigNotInLog(stray.index));
+    }
+    for extent in extents.iter().filter(|e| e.kind == ExtentKind::Config) {
+        if !list.iter().any(|entry| entry.index == extent.last_index) {
+            return Err(StartError::ConfigNotInLog(extent.last_index));
+        }
+    }
+    Configs::new(list).ok_or(StartError::NoConfig)
 }
