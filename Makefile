@@ -12,7 +12,7 @@ FUZZ_FLAGS := -Cpasses=sancov-module -Cllvm-args=-sanitizer-coverage-level=4 \
 FUZZ_HOST := $(shell rustc -vV | sed -n 's/^host: //p')
 FUZZ_SECONDS ?= 60
 
-.PHONY: help build test verify fix quick-tests bench crowds bounds fuzz powercut powercut-quick release
+.PHONY: help build test verify fix quick-tests bench crowds bounds fuzz powercut powercut-quick powercut-nosync release
 
 help:
 	@echo 'make test      every test that CI runs'
@@ -20,9 +20,10 @@ help:
 	@echo 'make fix       the same, and edits what can be fixed by itself'
 	@echo 'make crowds    10,000 clients after one key, with 5,000 strangers beside them'
 	@echo 'make bounds    memory and idle time, measured at full size'
-	@echo 'make bench     the published load against this server and a bare ceiling, by turns'
+	@echo 'make bench     the published load against this server and a bare ceiling, by turns; one hot key'
 	@echo 'make fuzz      each fuzz target for FUZZ_SECONDS (60)'
 	@echo 'make powercut  power cuts under load on a disk that forgets (root); SEED=n CUTS=n'
+	@echo 'make powercut-nosync  the same without syncs: succeeds when that is found out'
 	@echo 'make build     the server, optimised'
 
 build:
@@ -56,7 +57,7 @@ fix:
 fuzz:
 	cd fuzz && CARGO_TARGET_DIR=$(abspath $(TARGET))/fuzz RUSTFLAGS='$(FUZZ_FLAGS)' \
 		$(CARGO) build --release --locked --target $(FUZZ_HOST)
-	@for target in frames log snapshot; do \
+	@for target in frames log peer snapshot; do \
 		mkdir -p fuzz/artifacts fuzz/corpus-new/$$target && \
 		$(abspath $(TARGET))/fuzz/$(FUZZ_HOST)/release/$$target \
 			-max_total_time=$(FUZZ_SECONDS) -artifact_prefix=fuzz/artifacts/$$target- \
@@ -78,9 +79,9 @@ bounds:
 	$(CARGO) test --locked --test bounds -- --include-ignored --nocapture --test-threads 1
 
 # Power cuts under the real server, on a disk that forgets what was not synced. Needs root,
-# /dev/fuse and unshare. SEED=n repeats a run's choices.
+# /dev/fuse and unshare. SEED=n makes other choices, and the same ones each time.
 CUTS ?= 50
-SEED ?=
+SEED ?= 7
 POWERCUT_AT_MOST_S ?= 900
 
 powercut:
@@ -89,4 +90,23 @@ powercut:
 
 # What CI runs of it.
 powercut-quick:
-	$(MAKE) --no-print-directory powercut CUTS=5 SEED=3 POWERCUT_AT_MOST_S=60
+	$(MAKE) --no-print-directory powercut CUTS=5 POWERCUT_AT_MOST_S=60
+
+# The same cuts under a server without the one call that syncs its appends, built from a copy of the
+# source with a patch that must apply. It succeeds when the test fails, at a cut behind the first.
+NO_SYNC := $(abspath $(TARGET))/no-sync
+
+powercut-nosync:
+	rm -rf $(NO_SYNC)/source && mkdir -p $(NO_SYNC)/source
+	tar -c Cargo.toml Cargo.lock bench protocol raftlog src tests | tar -x -C $(NO_SYNC)/source
+	patch --batch --forward --directory $(NO_SYNC)/source --strip 1 < tests/powercut/no-sync.patch
+	CARGO_TARGET_DIR=$(NO_SYNC)/build $(CARGO) build --locked --manifest-path $(NO_SYNC)/source/Cargo.toml \
+		--package ticketing@0.1.0 --bin ticketing
+	$(CARGO) build --locked --package ticketing-powercut
+	@if SEED=$(SEED) CUTS=$(CUTS) timeout $(POWERCUT_AT_MOST_S) $(TARGET)/debug/ticketing-powercut \
+		$(NO_SYNC)/build/debug/ticketing > $(NO_SYNC)/log 2>&1; \
+	then cat $(NO_SYNC)/log; echo 'powercut-nosync: FAILED: the cuts were survived without syncs'; exit 1; fi
+	@cat $(NO_SYNC)/log
+	@grep -qE ': at cut ([2-9]|[1-9][0-9]+): ' $(NO_SYNC)/log \
+		|| { echo 'powercut-nosync: FAILED: it failed, but at no cut'; exit 1; }
+	@echo 'powercut-nosync: without syncs the test fails, as it should'

@@ -2,7 +2,6 @@
 //! every problem at once.
 
 use std::fmt;
-use std::fs;
 use std::net::SocketAddr;
 use std::ops::RangeInclusive;
 use std::os::unix::ffi::OsStrExt;
@@ -12,6 +11,7 @@ use serde::Deserialize;
 use ticketing_raftlog::Durability;
 
 use crate::limits;
+use crate::security::files;
 use crate::security::tls::Acceptor;
 use crate::security::token::{CLIENT_TOKEN_VARIABLE, Token};
 
@@ -172,12 +172,12 @@ pub struct SingleFlags {
 #[serde(deny_unknown_fields)]
 struct FileConfig {
     mode: FileMode,
-    listen: SocketAddr,
+    listen: FileAddress,
     data_dir: PathBuf,
     shards: Option<u16>,
     #[serde(default)]
     durability: FileDurability,
-    admin: Option<SocketAddr>,
+    admin: Option<FileAddress>,
     client_token_file: Option<PathBuf>,
     #[serde(default)]
     consensus_core: ConsensusCore,
@@ -186,6 +186,32 @@ struct FileConfig {
     limits: FileLimits,
     #[serde(default)]
     log: FileLog,
+}
+
+#[derive(Debug, Deserialize)]
+#[serde(try_from = "String")]
+struct FileAddress(SocketAddr);
+
+impl TryFrom<String> for FileAddress {
+    type Error = String;
+
+    fn try_from(text: String) -> Result<Self, String> {
+        address(&text).map(Self)
+    }
+}
+
+/// Parses an address and a port, both in numbers: what a name stands for can
+/// change, and be two addresses, of which only one would be listened on.
+///
+/// # Errors
+/// What to write instead.
+pub fn address(text: &str) -> Result<SocketAddr, String> {
+    text.parse().map_err(|_| {
+        format!(
+            "\"{text}\" is not an address and a port in numbers: write it like 127.0.0.1:5225 or \
+             [::1]:5225 (names are not looked up)"
+        )
+    })
 }
 
 #[derive(Debug, Default, Deserialize)]
@@ -260,8 +286,9 @@ impl Config {
     /// Every problem at once, or where the file cannot be parsed.
     pub fn from_file(path: &Path) -> Result<Self, Problems> {
         let shown = path.display();
-        let text =
-            fs::read_to_string(path).map_err(|error| Problems::one(format!("{shown}: {error}")))?;
+        let bytes = files::read("configuration file", path).map_err(Problems::one)?;
+        let text = String::from_utf8(bytes)
+            .map_err(|_| Problems::one(format!("{shown}: it is not text in UTF-8")))?;
         let parsed: FileConfig = toml::from_str(&text).map_err(|error| {
             let line = error
                 .span()
@@ -273,14 +300,14 @@ impl Config {
         let mut problems = Vec::new();
         let token_file = parsed.client_token_file.map(|file| base.join(file));
         let config = Self {
-            listen: parsed.listen,
+            listen: parsed.listen.0,
             data_dir: base.join(parsed.data_dir),
             shards: shards(parsed.shards, &mut problems),
             durability: match parsed.durability {
                 FileDurability::Sync => Durability::Sync,
                 FileDurability::Memory => Durability::Memory,
             },
-            admin: parsed.admin,
+            admin: parsed.admin.map(|admin| admin.0),
             client_token: token(token_file.as_deref(), &mut problems),
             tls: tls(parsed.tls, base, &mut problems),
             consensus_shared: parsed.consensus_core.is_shared(cores()),

@@ -116,6 +116,8 @@ pub struct ConsensusCounters {
     pub waiting_bytes: Counter,
     /// Segment files of the log, those that wait to be used again included.
     pub segments: Counter,
+    /// 1 while there is no room on the disk for the next segment.
+    pub log_full: Counter,
     /// Snapshots written.
     pub snapshots: Counter,
     /// Last log index in the newest one.

@@ -22,4 +22,5 @@ pub mod probe;
 pub mod runtime;
 pub mod security;
 pub mod shard;
+pub mod stop_request;
 pub mod watchdog;

@@ -111,6 +111,11 @@ pub const READ_BUFFER_BYTES: usize = 64 * 1024;
 /// Messages in a lane; each carries a batch.
 pub const LANE_MESSAGES: usize = 1_024;
 
+/// Messages in the lane to the consensus role. A shard keeps up to
+/// [`PROPOSAL_BYTES_WAITING`] together while it is full, so this many times that
+/// is what may wait behind a disk that hangs.
+pub const PROPOSAL_MESSAGES: usize = 64;
+
 /// Requests that wait for a full lane to another shard. Beyond it acquires
 /// for that shard are answered Busy.
 pub const FORWARD_WAITING_ACQUIRES: usize = 8_192;
@@ -168,11 +173,17 @@ pub const SNAPSHOT_RETRY_MS: u64 = 1_000;
 /// How long to wait before trying again to make a log segment on a full disk.
 pub const SPARE_RETRY_MS: u64 = 100;
 
+/// How often a node whose disk is full says so again.
+pub const FULL_REMINDER_MS: u64 = 60_000;
+
 /// After a stop is asked for, how long a connection must be silent before it
 /// is closed, and how long the stop waits for that at most.
 pub const STOP_SILENCE: Duration = Duration::from_millis(250);
 /// See [`STOP_SILENCE`].
 pub const STOP_AT_MOST: Duration = Duration::from_secs(5);
+
+/// Servers that may listen on one port, each on an address of its own.
+pub const CLAIMS_PER_PORT: usize = 16;
 
 /// How long a start waits for its client address to become free. After a
 /// process has ended, the kernel takes its rings down in the background, and its
@@ -203,6 +214,8 @@ const _: () = assert!(
     SNAPSHOT_LOCKS_PER_CHUNK as usize * crate::locks::HELD_LOCK_BYTES_MAX
         <= ticketing_raftlog::limits::MAX_SNAPSHOT_CHUNK_BYTES
 );
+// A claim on a wildcard takes that many descriptors.
+const _: () = assert!((CLAIMS_PER_PORT as u64) < OPEN_FILES_RESERVE / 4);
 const _: () = assert!(PROPOSAL_BYTES_WAITING <= CONSENSUS_BYTES_WAITING);
 const _: () = assert!(UNAUTHENTICATED_DEFAULT <= CONNECTIONS_DEFAULT);
 // The stop's silence must be able to happen within the stop.

@@ -5,11 +5,8 @@ use std::io;
 use std::net::SocketAddr;
 use std::path::Path;
 use std::sync::Arc;
-use std::sync::mpsc::{self, RecvTimeoutError};
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
-use signal_hook::consts::{SIGINT, SIGTERM};
-use signal_hook::iterator::Signals;
 use ticketing_raftlog::limits::MAX_RETIRED_SEGMENTS;
 use ticketing_raftlog::{
     BootId, ClusterId, Durability, Folder, NodeId, OpenError, OpenOptions, Opened, RecoveryReport,
@@ -23,7 +20,8 @@ use crate::fatal::{Fatal, exit_on_failed_mapping, exit_on_panic};
 use crate::lanes::messages::{FromConsensus, SnapshotChunk, ToConsensus, ToShard};
 use crate::lanes::{Doorbell, Receiver, Sender, lane};
 use crate::limits::{
-    CLAIM_WITHIN, COMMITTED_MESSAGES_WAITING, LANE_MESSAGES, SNAPSHOT_CHUNKS_WAITING,
+    CLAIM_WITHIN, COMMITTED_MESSAGES_WAITING, LANE_MESSAGES, PROPOSAL_MESSAGES,
+    SNAPSHOT_CHUNKS_WAITING,
 };
 use crate::locks::TableLimits;
 use crate::node_signals::NodeSignals;
@@ -32,6 +30,7 @@ use crate::runtime::{Clock, Executor};
 use crate::security::handshake::Gate;
 use crate::security::port::{self, Claim};
 use crate::shard::{self, ConnectionLimits};
+use crate::stop_request::StopRequest;
 use crate::watchdog::{self, Pulse};
 
 /// Runs a single node until it is told to stop by SIGTERM or SIGINT.
@@ -43,13 +42,16 @@ pub fn serve(config: &Config) {
     if let Err(error) = exit_on_failed_mapping() {
         Fatal::Environment.exit(format_args!("signals cannot be caught: {error}"));
     }
+    let stop = StopRequest::watch().unwrap_or_else(|error| {
+        Fatal::Environment.exit(format_args!("signals cannot be caught: {error}"))
+    });
     let executors = executors_of(config);
     let room = probe::machine(executors, config.limits.connections)
         .unwrap_or_else(|missing| Fatal::Environment.exit(missing));
     let claim = claim(config.listen);
     let opened = open(config);
+    stop.opened();
     let signals = Arc::new(NodeSignals::default());
-    let mut asked = watch_for_stop();
 
     let parts = Parts::new(config, claim.address(), room.connections, &signals);
     let view = Arc::new(parts.view(config, &opened));
@@ -59,7 +61,7 @@ pub fn serve(config: &Config) {
     watchdog::start(pulses);
 
     while signals.shards_listening() < config.shards {
-        if stop_asked(&mut asked, Duration::from_millis(2)) {
+        if stop.came_within(Duration::from_millis(2)) {
             signals.ask_to_stop();
             break;
         }
@@ -67,7 +69,7 @@ pub fn serve(config: &Config) {
     if !signals.stop_asked() {
         view.set_serving();
         announce(config, claim.address(), admin);
-        while !stop_asked(&mut asked, Duration::from_secs(3600)) {}
+        while !stop.came_within(Duration::from_secs(3600)) {}
         tracing::info!("stopping: what is in the log finishes first");
         view.set_stopping();
         signals.ask_to_stop();
@@ -89,7 +91,8 @@ fn claim(listen: SocketAddr) -> Claim {
     port::claim_within(listen, CLAIM_WITHIN).unwrap_or_else(|error| {
         let remedy = match error.kind() {
             io::ErrorKind::AddrInUse => {
-                "another process listens there: stop it, or choose another address"
+                "another process listens there, on all addresses of that port, or on one of them \
+                 if this asks for all: stop it, or choose another address or port"
             }
             io::ErrorKind::AddrNotAvailable => "this machine has no such address",
             io::ErrorKind::PermissionDenied => {
@@ -121,6 +124,13 @@ fn open(config: &Config) -> Opened {
         fatal.exit(error)
     });
     report(&opened.recovery, &config.data_dir);
+    let reserve = opened.log.reserve();
+    if let Err(error) = reserve.hold() {
+        tracing::warn!(
+            "no room to keep a reserve for snapshots ({error}): should the disk become full, old \
+             segments may not come free by themselves; make room on the disk of the data folder"
+        );
+    }
     opened
 }
 
@@ -213,26 +223,6 @@ fn announce(config: &Config, listen: SocketAddr, admin: Option<SocketAddr>) {
     );
 }
 
-/// Signals arrive on a thread of their own, which only passes them on.
-fn watch_for_stop() -> mpsc::Receiver<()> {
-    let (tell, asked) = mpsc::channel();
-    let mut signals = Signals::new([SIGTERM, SIGINT]).unwrap_or_else(|error| {
-        Fatal::Environment.exit(format_args!("signals cannot be caught: {error}"))
-    });
-    std::thread::spawn(move || {
-        for _ in signals.forever() {
-            if tell.send(()).is_err() {
-                return;
-            }
-        }
-    });
-    asked
-}
-
-fn stop_asked(asked: &mut mpsc::Receiver<()>, within: Duration) -> bool {
-    !matches!(asked.recv_timeout(within), Err(RecvTimeoutError::Timeout))
-}
-
 /// The lanes and counters of a node, before they are given to its cores.
 struct Parts {
     clock: Clock,
@@ -266,7 +256,7 @@ impl Parts {
         signals: &Arc<NodeSignals>,
     ) -> Self {
         let consensus_doorbell = Doorbell::new();
-        let (to_consensus, from_shards) = lane(LANE_MESSAGES, &consensus_doorbell);
+        let (to_consensus, from_shards) = lane(PROPOSAL_MESSAGES, &consensus_doorbell);
         let (to_snapshot, snapshot_chunks) = lane(SNAPSHOT_CHUNKS_WAITING, &consensus_doorbell);
         let mut parts = Self {
             to_snapshot,

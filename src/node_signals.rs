@@ -9,6 +9,7 @@ pub struct NodeSignals {
     connections: AtomicU32,
     strangers: AtomicU32,
     stop: AtomicBool,
+    log_full: AtomicBool,
     listening: AtomicU16,
 }
 
@@ -22,6 +23,17 @@ impl NodeSignals {
     #[must_use]
     pub fn stop_asked(&self) -> bool {
         self.stop.load(Ordering::Acquire)
+    }
+
+    /// Says whether there is room for the log's next segment.
+    pub fn set_log_full(&self, full: bool) {
+        self.log_full.store(full, Ordering::Release);
+    }
+
+    /// True while there is no room on the disk for the log's next segment.
+    #[must_use]
+    pub fn log_full(&self) -> bool {
+        self.log_full.load(Ordering::Acquire)
     }
 
     /// One more shard listens.

@@ -268,8 +268,8 @@ impl Socket {
 /// set them once for all that it accepts.
 fn prepare(fd: BorrowedFd<'_>) -> io::Result<()> {
     use rustix::net::sockopt;
-    // So that the address can be claimed again at once after a restart, while
-    // connections of the last run are still closing.
+    // So that connections of the last run that are still closing do not keep
+    // the next one from claiming the address.
     sockopt::set_socket_reuseaddr(fd, true)?;
     sockopt::set_tcp_nodelay(fd, true)?;
     sockopt::set_socket_keepalive(fd, true)?;

@@ -10,10 +10,10 @@ use std::time::Duration;
 
 use ticketing_protocol::Reply;
 
-use crate::support::raw::{acquire, release};
+use crate::support::known::{Known, LEASE_S, Op, own_key};
 use crate::support::rng::Rng;
 use crate::support::server::{dump_log, verify_log};
-use crate::support::{Options, PATIENCE, RawClient, Server};
+use crate::support::{Options, RawClient, Server};
 
 const ROUNDS: u64 = 20;
 const WORKERS: u64 = 5;
@@ -22,8 +22,6 @@ const OWN_KEYS: u64 = 12;
 const SHARED_KEYS: u64 = 4;
 /// Of a worker's own keys, how many it asks for or gives back in one write.
 const AT_ONCE: usize = 4;
-/// Never runs out in this test: what is not released stays.
-const LEASE_S: u8 = 250;
 const WAIT_S: u8 = 60;
 
 #[test]
@@ -54,26 +52,6 @@ struct Totals {
     in_flight: usize,
     still_held: usize,
     torn: usize,
-}
-
-/// A command that a client sent, or that it knows to be done.
-#[derive(Clone, Debug, PartialEq, Eq)]
-enum Op {
-    Acquire { key: String },
-    Release { key: String, token: u64 },
-}
-
-/// What a worker knew when its connection broke.
-#[derive(Default)]
-struct Known {
-    /// Acknowledged grants, by token.
-    granted: Vec<(u64, String)>,
-    /// Acknowledged releases.
-    released: Vec<(u64, String)>,
-    /// Sent and not answered.
-    in_flight: Vec<Op>,
-    /// What it holds for sure: granted, and no release sent.
-    holds: BTreeMap<String, u64>,
 }
 
 impl Trial {
@@ -212,27 +190,6 @@ impl Trial {
     }
 }
 
-impl Op {
-    /// Whether a key may be held, by that token, because nobody knows if this was done.
-    fn explains_held(&self, held: &str, by: u64) -> bool {
-        match self {
-            Op::Acquire { key } => key == held,
-            Op::Release { key, token } => key == held && *token == by,
-        }
-    }
-
-    fn frame(&self, id: u64, wait_s: u8) -> Vec<u8> {
-        match self {
-            Op::Acquire { key } => acquire(id, key, wait_s, LEASE_S),
-            Op::Release { key, token } => release(id, key, *token),
-        }
-    }
-}
-
-fn own_key(worker: u64, number: u64) -> String {
-    format!("own-{worker}-{number}")
-}
-
 fn shared_key(number: u64) -> String {
     format!("shared-{number}")
 }
@@ -261,51 +218,9 @@ fn work(address: SocketAddr, round: u64, worker: u64) -> Known {
             shared = None;
         }
         ops.push((op, WAIT_S));
-        if !known.exchange(&mut client, ops) {
+        let otherwise = |op: &Op, reply: &Reply| panic!("{op:?}: {reply:?}");
+        if !known.exchange(&mut client, ops, otherwise) {
             return known;
         }
-    }
-}
-
-impl Known {
-    /// Gives a key back if it is held, and else asks for it.
-    fn next_op(&mut self, key: String) -> Op {
-        match self.holds.remove(&key) {
-            Some(token) => Op::Release { key, token },
-            None => Op::Acquire { key },
-        }
-    }
-
-    /// Sends all of it in one write and takes note of the answers; false once the connection
-    /// is broken.
-    fn exchange(&mut self, client: &mut RawClient, ops: Vec<(Op, u8)>) -> bool {
-        let mut waiting = BTreeMap::new();
-        let mut bytes = Vec::new();
-        for (op, wait_s) in ops {
-            let id = client.new_id();
-            bytes.extend(op.frame(id, wait_s));
-            waiting.insert(id, op);
-        }
-        let mut is_open = client.try_send_bytes(&bytes).is_ok();
-        while is_open && !waiting.is_empty() {
-            let Ok(reply) = client.try_reply(PATIENCE) else {
-                is_open = false;
-                break;
-            };
-            let id = reply.request_id().expect("an answer");
-            let op = waiting.remove(&id).expect("an answer to what was asked");
-            match (op, reply) {
-                (Op::Acquire { key }, Reply::Acquired { token, .. }) => {
-                    self.granted.push((token, key.clone()));
-                    self.holds.insert(key, token);
-                }
-                (Op::Release { key, token }, Reply::Released { .. }) => {
-                    self.released.push((token, key));
-                }
-                (op, reply) => panic!("{op:?}: {reply:?}"),
-            }
-        }
-        self.in_flight.extend(waiting.into_values());
-        is_open
     }
 }

@@ -38,6 +38,8 @@ struct Known {
     /// Held under a token that the answer did not come with.
     lost: BTreeSet<String>,
     last_token: u64,
+    /// Acquires that were answered Busy, as they are while the disk is full.
+    busy: u64,
 }
 
 enum Asked {
@@ -82,7 +84,9 @@ impl Known {
         while !asked.is_empty() {
             let reply = client.reply();
             let id = match reply {
-                Reply::Acquired { request_id, .. } | Reply::Released { request_id } => request_id,
+                Reply::Acquired { request_id, .. }
+                | Reply::Released { request_id }
+                | Reply::Busy { request_id } => request_id,
                 other => panic!("{other:?}"),
             };
             match (asked.remove(&id).expect("asked for"), reply) {
@@ -97,6 +101,7 @@ impl Known {
                 (Asked::Release(key, _), Reply::Released { .. }) => {
                     self.held.remove(&key);
                 }
+                (Asked::Acquire(_), Reply::Busy { .. }) => self.busy += 1,
                 (_, reply) => panic!("{reply:?}"),
             }
         }
@@ -181,6 +186,7 @@ fn killed_and_restarted(durability: &'static str, seed: u64) {
         known.find_out(&mut client, unanswered);
     }
     assert!(written >= 5, "{written} snapshots");
+    assert_eq!(known.busy, 0, "there was room all along");
     server.terminate();
     let (status, stderr) = server.wait_exit();
     assert!(status.success(), "{stderr}");
@@ -296,7 +302,7 @@ fn a_full_disk_is_a_reason_for_a_snapshot_and_then_it_goes_on() {
     let mut server = Server::start(Options::shards(1).limits(rarely));
     server.kill9();
     let data = server.data_dir();
-    // Room for twenty segments, and some for a snapshot.
+    // Room for twenty segments, the reserve included.
     let Some(_disk) = SmallDisk::mount(&data, "1352k") else {
         println!("skipped: only root can mount a small disk");
         return;

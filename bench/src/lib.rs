@@ -6,7 +6,9 @@
 //! server's figure is told as a part of it and means the same on a fast machine and a slow one.
 
 pub mod ceiling;
+pub mod hot_key;
 pub mod load;
 pub mod machine;
+pub mod physical;
 pub mod report;
 pub mod servers;

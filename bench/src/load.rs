@@ -1,6 +1,6 @@
 //! The published client's own load, in this process, with its checks on.
 //!
-//! 64 tasks take their turn through a shuffled list of 32 keys, acquire, step into the critical
+//! Tasks (64, unless told otherwise) take their turn through a shuffled list of keys (32), acquire, step into the critical
 //! section, step out, release. No two may be inside one key's section, and at the end each
 //! key's counter must stand at exactly the number of its turns.
 
@@ -16,10 +16,20 @@ use tokio::task::JoinSet;
 
 use crate::machine::{self, Cpu};
 
-/// Tasks at work at once.
-pub const TASKS: usize = 64;
-/// Keys they contend for: `worker-0` to `worker-31`.
-pub const KEYS: usize = 32;
+/// How many want how much.
+#[derive(Clone, Copy, Debug)]
+pub struct Shape {
+    /// Tasks at work at once.
+    pub tasks: usize,
+    /// Keys they contend for: `worker-0` and so on.
+    pub keys: usize,
+}
+
+/// The published client's own load.
+pub const CONTENDED: Shape = Shape {
+    tasks: 64,
+    keys: 32,
+};
 
 const WAIT: Duration = Duration::from_secs(30);
 const LEASE: Duration = Duration::from_secs(30);
@@ -35,6 +45,8 @@ const LATENCY_DIGITS: u8 = 3;
 pub struct Load {
     /// The server: single mode, no token.
     pub addr: SocketAddr,
+    /// Tasks and keys.
+    pub shape: Shape,
     /// Acquire and release pairs to measure.
     pub pairs: u64,
     /// Pairs to run first, not measured.
@@ -131,14 +143,15 @@ pub async fn run(load: Load) -> Result<Measured, LoadError> {
     if !broker.wait_ready(READY_WITHIN).await {
         return Err(LoadError::NotReady(load.addr));
     }
-    let warm_up = Section::shuffled(load.warm_up_pairs, load.seed);
-    run_section(&broker, &warm_up).await?;
+    let Shape { tasks, keys } = load.shape;
+    let warm_up = Section::shuffled(load.warm_up_pairs, keys, load.seed);
+    run_section(&broker, &warm_up, tasks).await?;
 
-    let section = Section::shuffled(load.pairs, load.seed.wrapping_add(1));
+    let section = Section::shuffled(load.pairs, keys, load.seed.wrapping_add(1));
     let client_before = machine::cpu_of_self()?;
     let server_before = load.server_pid.map(machine::cpu_of).transpose()?;
     let started = Instant::now();
-    let latency_us = run_section(&broker, &section).await?;
+    let latency_us = run_section(&broker, &section, tasks).await?;
     let elapsed = started.elapsed();
     let client = machine::cpu_of_self()? - client_before;
     let server = match (load.server_pid, server_before) {
@@ -177,8 +190,8 @@ struct Key {
 
 impl Section {
     /// `pairs` turns spread evenly over the keys, in an order that depends on `seed` alone.
-    fn shuffled(pairs: u64, seed: u64) -> Arc<Section> {
-        let mut turns: Vec<usize> = (0..KEYS).cycle().take(pairs as usize).collect();
+    fn shuffled(pairs: u64, keys: usize, seed: u64) -> Arc<Section> {
+        let mut turns: Vec<usize> = (0..keys).cycle().take(pairs as usize).collect();
         // Fisher-Yates, fed by a splitmix64 sequence.
         let mut state = seed;
         for at in (1..turns.len()).rev() {
@@ -189,7 +202,7 @@ impl Section {
             mixed ^= mixed >> 31;
             turns.swap(at, (mixed % (at as u64 + 1)) as usize);
         }
-        let keys = (0..KEYS).map(|number| Key {
+        let keys = (0..keys).map(|number| Key {
             name: format!("worker-{number}"),
             is_inside: AtomicBool::new(false),
             counted: AtomicU64::new(0),
@@ -247,14 +260,15 @@ impl Key {
 async fn run_section(
     broker: &Arc<TicketBroker>,
     section: &Arc<Section>,
+    tasks: usize,
 ) -> Result<Histogram<u64>, LoadError> {
-    let mut tasks = JoinSet::new();
-    for _ in 0..TASKS {
-        tasks.spawn(task(Arc::clone(broker), Arc::clone(section)));
+    let mut running = JoinSet::new();
+    for _ in 0..tasks {
+        running.spawn(task(Arc::clone(broker), Arc::clone(section)));
     }
     let mut all = histogram();
     // The first error returns, and dropping the set ends every other task.
-    while let Some(done) = tasks.join_next().await {
+    while let Some(done) = running.join_next().await {
         for latency_us in done?? {
             all.record(latency_us.clamp(1, LATENCY_MAX_US))?;
         }
@@ -265,7 +279,7 @@ async fn run_section(
 
 /// Takes turns until there are none left; their latencies in microseconds.
 async fn task(broker: Arc<TicketBroker>, section: Arc<Section>) -> Result<Vec<u64>, LoadError> {
-    let mut latencies_us = Vec::with_capacity(2 * section.turns.len() / TASKS);
+    let mut latencies_us = Vec::new();
     while let Some(key) = section.next_turn() {
         let started = Instant::now();
         let ticket = broker.acquire(&key.name, WAIT, LEASE, MIN_WORK).await;
@@ -301,20 +315,20 @@ mod tests {
 
     #[test]
     fn turns_are_even_and_shuffled_by_seed() {
-        let section = Section::shuffled(320, 1);
-        for key in 0..KEYS {
+        let section = Section::shuffled(320, 32, 1);
+        for key in 0..32 {
             assert_eq!(
                 section.turns.iter().filter(|&&turn| turn == key).count(),
                 10
             );
         }
-        assert_eq!(section.turns, Section::shuffled(320, 1).turns);
-        assert_ne!(section.turns, Section::shuffled(320, 2).turns);
+        assert_eq!(section.turns, Section::shuffled(320, 32, 1).turns);
+        assert_ne!(section.turns, Section::shuffled(320, 32, 2).turns);
     }
 
     #[test]
     fn a_counter_that_is_off_is_told() {
-        let section = Section::shuffled(32, 1);
+        let section = Section::shuffled(32, 32, 1);
         for key in &section.keys {
             key.counted.store(1, Ordering::Release);
         }
@@ -326,7 +340,7 @@ mod tests {
 
     #[tokio::test]
     async fn overlaps_and_old_tokens_are_told() {
-        let section = Section::shuffled(32, 1);
+        let section = Section::shuffled(32, 32, 1);
         let key = &section.keys[0];
         assert!(key.critical_section(7).await.is_ok());
         let error = key.critical_section(7).await.unwrap_err();

@@ -4,7 +4,8 @@ use std::fmt::{self, Display, Formatter};
 
 use serde::Serialize;
 
-use crate::load::{KEYS, Measured, TASKS};
+use crate::hot_key::HotKey;
+use crate::load::{CONTENDED, Measured, Shape};
 use crate::machine::Machine;
 
 /// One system's run in one round.
@@ -57,11 +58,19 @@ pub struct Report {
     pub runs: Vec<Run>,
     /// One line a system, in the order of a round.
     pub summary: Vec<Summary>,
+    /// One key that everybody wants, if that was measured.
+    pub hot_key: Option<HotKey>,
 }
 
 impl Report {
     /// The report of `runs`.
-    pub fn new(machine: Machine, pairs: u64, server_args: Vec<String>, runs: Vec<Run>) -> Report {
+    pub fn new(
+        machine: Machine,
+        pairs: u64,
+        server_args: Vec<String>,
+        runs: Vec<Run>,
+        hot_key: Option<HotKey>,
+    ) -> Report {
         let mut systems: Vec<&str> = Vec::new();
         for run in &runs {
             if !systems.contains(&run.system.as_str()) {
@@ -78,6 +87,7 @@ impl Report {
             server_args,
             runs,
             summary,
+            hot_key,
         }
     }
 }
@@ -96,9 +106,10 @@ impl Display for Report {
         )?;
         let rounds = self.runs.iter().map(|run| run.round).max().unwrap_or(0);
         let pairs = self.pairs;
+        let Shape { tasks, keys } = CONTENDED;
         writeln!(
             f,
-            "load: published client, {TASKS} tasks, {KEYS} contended keys, {pairs} acquire+release \
+            "load: published client, {tasks} tasks, {keys} contended keys, {pairs} acquire+release \
              pairs a run, {rounds} rounds, systems by turns within each"
         )?;
         if !self.server_args.is_empty() {
@@ -128,7 +139,11 @@ impl Display for Report {
         write!(
             f,
             "medians over the rounds; `of ceil.` compares within a round; `us/pr` is CPU time a pair"
-        )
+        )?;
+        match &self.hot_key {
+            Some(hot_key) => write!(f, "\n{hot_key}"),
+            None => Ok(()),
+        }
     }
 }
 
@@ -154,7 +169,7 @@ fn summarise(system: &str, runs: &[Run]) -> Summary {
 }
 
 /// The middle one, or the mean of the two in the middle; 0 of nothing.
-fn median(mut values: Vec<f64>) -> f64 {
+pub(crate) fn median(mut values: Vec<f64>) -> f64 {
     values.sort_by(f64::total_cmp);
     let middle = values.len() / 2;
     match (values.get(middle), values.len() % 2) {
@@ -211,7 +226,7 @@ mod tests {
             kernel: "a kernel".to_owned(),
             data_file_system: "ext4".to_owned(),
         };
-        let report = Report::new(machine, 100, Vec::new(), runs);
+        let report = Report::new(machine, 100, Vec::new(), runs, None);
         assert_eq!(report.summary.len(), 2);
         let ours = &report.summary[1];
         assert_eq!(ours.system, "ours");

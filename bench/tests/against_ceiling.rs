@@ -51,6 +51,28 @@ fn a_short_load_is_exact_and_measured() {
 }
 
 #[test]
+fn one_hot_key_is_handed_from_task_to_task() {
+    let root = tempfile::tempdir().unwrap();
+    let ceiling = start_ceiling(root.path());
+    let addr = ceiling.addr().to_string();
+    let load = |tasks: &str| {
+        let shape = ["--tasks", tasks, "--keys", "1", "--pairs", "600"];
+        bench(&[&["load", "--connect", &addr], &shape[..]].concat())
+    };
+    let output = load("257");
+    assert!(
+        output.status.success(),
+        "{}",
+        String::from_utf8_lossy(&output.stderr)
+    );
+    let measured: Measured = serde_json::from_slice(&output.stdout).unwrap();
+    assert_eq!(measured.pairs, 600);
+    let none = load("0");
+    assert_eq!(none.status.code(), Some(2));
+    ceiling.stop().unwrap();
+}
+
+#[test]
 fn rounds_end_in_a_table_and_json() {
     let root = tempfile::tempdir().unwrap();
     let json = root.path().join("figures.json");

@@ -54,6 +54,7 @@ pub mod handshake;
 mod key;
 mod keyset;
 pub mod limits;
+pub mod peer;
 pub mod reply;
 pub mod request;
 

@@ -85,6 +85,23 @@ pub const REPLY_BODY_MAX: usize = REPLY_TOKEN_BODY;
 /// Longest reply frame, header included.
 pub const REPLY_FRAME_MAX: usize = HEADER_BYTES + REPLY_BODY_MAX;
 
+/// Header of a frame between nodes.
+pub const PEER_HEADER_BYTES: usize = 24;
+/// Most entries in one frame between nodes.
+pub const PEER_ENTRIES_MAX: u32 = 16 << 10;
+/// Most bytes of records in one frame between nodes: what one batch of the log holds.
+pub const PEER_RECORDS_MAX_BYTES: usize = 1 << 20;
+/// Most bytes of a snapshot in one frame.
+pub const PEER_CHUNK_MAX: usize = 256 << 10;
+/// Most members of a cluster without a vote.
+pub const PEER_LEARNERS_MAX: u8 = 4;
+/// Longest encoding of a cluster's members: four counts, then everybody.
+pub const PEER_CONFIG_MAX_BYTES: usize =
+    4 + 16 * (VOTERS_MAX as usize + 1 + PEER_LEARNERS_MAX as usize);
+/// Longest body of a frame between nodes, far above the fixed fields of any kind beside its
+/// records or bytes.
+pub const PEER_BODY_MAX: usize = PEER_RECORDS_MAX_BYTES + 1024;
+
 // The figures of the protocol document.
 const _: () = assert!(ACQUIRE_BODY_MAX == 138);
 const _: () = assert!(RELEASE_BODY_MAX == 144);
@@ -111,3 +128,7 @@ const _: () = assert!(LEASE_S_MIN >= 1 && LEASE_S_MIN <= LEASE_S_MAX);
 const _: () = assert!(SET_KEYS_MIN == 2 && SET_KEYS_MIN <= SET_KEYS_MAX);
 // "Unknown" can never be mistaken for a place in the address list.
 const _: () = assert!(SLOT_MAX < SLOT_UNKNOWN);
+
+// A configuration's length fits its byte, and every kind of body its bound.
+const _: () = assert!(PEER_CONFIG_MAX_BYTES <= u8::MAX as usize);
+const _: () = assert!(PEER_CHUNK_MAX + PEER_CONFIG_MAX_BYTES + 64 <= PEER_BODY_MAX);

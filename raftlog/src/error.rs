@@ -74,6 +74,24 @@ pub enum OpenError {
         /// What is wrong there.
         why: String,
     },
+    /// What was named is no folder, or what should be above it is none.
+    #[error(
+        "{}: not a folder, or below something that is none; name a folder for the data: a new node makes it",
+        path.display()
+    )]
+    NotAFolder {
+        /// What was named.
+        path: PathBuf,
+    },
+    /// The folder that the data folder should be made in does not exist.
+    #[error(
+        "{}: the folder that it should be made in does not exist; make that one first, or correct the path",
+        dir.display()
+    )]
+    NoParent {
+        /// The data folder.
+        dir: PathBuf,
+    },
     /// The process may not read or write there.
     #[error(
         "{}: {source}; give the user that runs this program read and write access to the data folder and all in it, on a file system mounted read-write",
@@ -122,6 +140,7 @@ impl OpenError {
             io::ErrorKind::PermissionDenied | io::ErrorKind::ReadOnlyFilesystem => {
                 Self::NoAccess { path, source }
             }
+            io::ErrorKind::NotADirectory => Self::NotAFolder { path },
             io::ErrorKind::StorageFull | io::ErrorKind::QuotaExceeded => {
                 Self::NoSpace { path, source }
             }
@@ -178,6 +197,8 @@ mod tests {
             assert!(matches!(error, OpenError::NoSpace { .. }));
             assert!(error.to_string().contains("free some space"));
         }
+        let error = sorted(io::ErrorKind::NotADirectory);
+        assert!(matches!(error, OpenError::NotAFolder { .. }));
         let error = sorted(io::ErrorKind::TimedOut);
         assert!(matches!(error, OpenError::Io { .. }));
         assert!(error.to_string().starts_with("/d/log: cannot write"));

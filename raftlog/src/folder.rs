@@ -114,6 +114,14 @@ impl Folder {
     /// Every [`OpenError`]; each names its remedy.
     pub fn open_single(dir: &Path, options: &OpenOptions) -> Result<Opened, OpenError> {
         options.check()?;
+        make_dir(dir).map_err(|error| match error.kind() {
+            io::ErrorKind::NotFound => OpenError::NoParent {
+                dir: dir.to_path_buf(),
+            },
+            _ => OpenError::io(dir, "create the folder", error),
+        })?;
+        // Before anything is put into it.
+        refuse_foreign(dir)?;
         let folder = Self::lock(dir)?;
         let created = folder.create_unless_there(options)?;
         let Some(identity) = identity::load(dir)? else {
@@ -145,7 +153,6 @@ impl Folder {
     }
 
     fn lock(dir: &Path) -> Result<Self, OpenError> {
-        make_dir(dir).map_err(|e| OpenError::io(dir, "create the folder", e))?;
         let path = dir.join(LOCK_FILE);
         // Not emptied before it is ours: it names its holder.
         let mut file = File::options()
@@ -191,11 +198,8 @@ impl Folder {
             self.wipe().map_err(io_error)?;
         } else if identity::load(dir)?.is_some() {
             return Ok(false);
-        } else if let Some(name) = self.stranger().map_err(io_error)? {
-            return Err(foreign(
-                dir,
-                &format!("it holds {name:?} but no identity file"),
-            ));
+        } else {
+            refuse_foreign(dir)?;
         }
         disk::write_synced(&marker, b"").map_err(io_error)?;
         disk::sync_dir(dir).map_err(io_error)?;
@@ -245,17 +249,36 @@ impl Folder {
         }
         Ok(())
     }
+}
 
-    /// The name of something in the folder that a new one does not have.
-    fn stranger(&self) -> io::Result<Option<String>> {
-        for entry in fs::read_dir(&self.dir)? {
-            let name = entry?.file_name();
-            if name != OsStr::new(LOCK_FILE) && name != OsStr::new(LOST_AND_FOUND) {
-                return Ok(Some(name.to_string_lossy().into_owned()));
-            }
+/// Refuses a folder that has something in it and is neither a data folder nor one that is being
+/// created: what another process has just begun to create has its marker from then on until it has
+/// its identity.
+fn refuse_foreign(dir: &Path) -> Result<(), OpenError> {
+    let io_error = |e| OpenError::io(dir, "look into the folder", e);
+    let Some(name) = stranger(dir).map_err(io_error)? else {
+        return Ok(());
+    };
+    for file in [CREATING_FILE, IDENTITY_FILE] {
+        if dir.join(file).try_exists().map_err(io_error)? {
+            return Ok(());
         }
-        Ok(None)
     }
+    Err(foreign(
+        dir,
+        &format!("it holds {name:?} but no identity file"),
+    ))
+}
+
+/// The name of something in the folder that a new one does not have.
+fn stranger(dir: &Path) -> io::Result<Option<String>> {
+    for entry in fs::read_dir(dir)? {
+        let name = entry?.file_name();
+        if name != OsStr::new(LOCK_FILE) && name != OsStr::new(LOST_AND_FOUND) {
+            return Ok(Some(name.to_string_lossy().into_owned()));
+        }
+    }
+    Ok(None)
 }
 
 impl OpenOptions {
@@ -334,7 +357,13 @@ pub(crate) fn make_dir(dir: &Path) -> io::Result<()> {
             Some(parent) => disk::sync_dir(parent),
             None => disk::sync_dir(Path::new(".")),
         },
-        Err(error) if error.kind() == io::ErrorKind::AlreadyExists => Ok(()),
+        Err(error) if error.kind() == io::ErrorKind::AlreadyExists => {
+            if dir.is_dir() {
+                Ok(())
+            } else {
+                Err(io::ErrorKind::NotADirectory.into())
+            }
+        }
         Err(error) => Err(error),
     }
 }

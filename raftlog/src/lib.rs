@@ -115,7 +115,7 @@ pub use recovery::{RecoveryReport, Trimmed};
 pub use scan::{Kept, Scan, SegmentBytes, Verdict};
 pub use segment::{Segment, SegmentSpec};
 pub use snapshot::{
-    Decoder as SnapshotDecoder, Encoder as SnapshotEncoder, SnapshotMeta, SnapshotReader,
+    Decoder as SnapshotDecoder, Encoder as SnapshotEncoder, Reserve, SnapshotMeta, SnapshotReader,
     SnapshotSpec, SnapshotWriter,
 };
 pub use types::{

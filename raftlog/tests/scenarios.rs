@@ -31,6 +31,7 @@
 //! | `expect a>b append`, `expect a>b no append` | what is on its way |
 //! | `expect a said Confirmed`, `expect a not Confirmed` | an output whose text has these words |
 
+#[allow(dead_code, reason = "the crate's own tests use the rest of it")]
 #[path = "../src/raft/tests/net.rs"]
 mod net;
 

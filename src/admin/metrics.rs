@@ -176,6 +176,11 @@ impl Snapshot {
                 consensus.segments.get(),
             ),
             (
+                "log_full",
+                "1 while the disk has no room for the next segment, and acquires are answered Busy",
+                consensus.log_full.get(),
+            ),
+            (
                 "snapshot_index",
                 "Last log index in the newest snapshot",
                 consensus.snapshot_index.get(),

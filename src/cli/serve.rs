@@ -9,7 +9,7 @@ use ticketing_raftlog::Durability;
 use tracing_subscriber::EnvFilter;
 
 use super::Failure;
-use crate::config::{Config, SingleFlags};
+use crate::config::{self, Config, SingleFlags};
 use crate::node;
 
 /// Runs a node until SIGTERM or SIGINT; prints one line when it serves.
@@ -19,7 +19,7 @@ pub(super) struct Args {
     #[arg(long, value_name = "FILE", conflicts_with_all = ["listen", "data_dir", "shards", "durability", "admin"])]
     config: Option<PathBuf>,
     /// Where clients connect; an address that others can reach needs a token in TICKETING_CLIENT_TOKEN.
-    #[arg(long, value_name = "ADDR", default_value = "127.0.0.1:5225")]
+    #[arg(long, value_name = "ADDR", default_value = "127.0.0.1:5225", value_parser = config::address)]
     listen: SocketAddr,
     /// The data folder; made when it does not exist.
     #[arg(long, value_name = "DIR", required_unless_present = "config")]
@@ -31,7 +31,7 @@ pub(super) struct Args {
     #[arg(long, value_enum, default_value_t = DurabilityFlag::Sync)]
     durability: DurabilityFlag,
     /// Where metrics, health and status are served; loopback only.
-    #[arg(long, value_name = "ADDR")]
+    #[arg(long, value_name = "ADDR", value_parser = config::address)]
     admin: Option<SocketAddr>,
     /// How the log on stderr looks.
     #[arg(long, value_enum, default_value_t = LogFormat::Text)]

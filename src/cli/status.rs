@@ -6,7 +6,7 @@ use std::time::Duration;
 
 use super::Failure;
 use crate::admin::NodeStatus;
-use crate::config::Config;
+use crate::config::{self, Config};
 
 /// How long a node may take to answer.
 const ANSWER_WITHIN: Duration = Duration::from_secs(3);
@@ -18,7 +18,7 @@ pub(super) struct Args {
     #[arg(long, value_name = "FILE", conflicts_with = "admin")]
     config: Option<PathBuf>,
     /// The node's admin address.
-    #[arg(long, value_name = "ADDR", required_unless_present = "config")]
+    #[arg(long, value_name = "ADDR", required_unless_present = "config", value_parser = config::address)]
     admin: Option<SocketAddr>,
     /// For programs.
     #[arg(long)]

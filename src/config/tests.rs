@@ -1,4 +1,5 @@
 use super::*;
+use std::fs;
 
 fn parse(text: &str) -> Result<Config, Problems> {
     let dir = tempfile::tempdir().expect("a folder");

@@ -19,6 +19,7 @@ pub(super) struct FanOut {
     handed_out: Option<LogIndex>,
     barrier: Option<LogIndex>,
     own_from: Option<LogIndex>,
+    ended: bool,
 }
 
 impl FanOut {
@@ -36,6 +37,7 @@ impl FanOut {
             handed_out: None,
             barrier: None,
             own_from: None,
+            ended: false,
         }
     }
 
@@ -79,6 +81,16 @@ impl FanOut {
         for shard in 0..self.to_shards.len() {
             self.send(shard, message());
         }
+    }
+
+    /// Sends every shard the end, ahead of all that found no room in its lane:
+    /// whoever has ended takes nothing in any more. Nothing is sent after it.
+    pub(super) fn end(&mut self) {
+        for parked in &mut self.parked {
+            parked.clear();
+        }
+        self.tell_all(|| FromConsensus::End);
+        self.ended = true;
     }
 
     /// Hands out everything up to `commit`, as far as there is room. True when
@@ -152,6 +164,9 @@ impl FanOut {
     }
 
     fn send(&mut self, shard: usize, message: FromConsensus) {
+        if self.ended {
+            return;
+        }
         if !self.parked[shard].is_empty() {
             self.parked[shard].push(message);
         } else if let Err(message) = self.to_shards[shard].try_send(message) {

@@ -6,9 +6,11 @@ use std::io;
 use std::pin::Pin;
 use std::sync::Arc;
 
-use ticketing_raftlog::{HardState, HardStateStore, LogIndex, Segment};
+use ticketing_raftlog::{HardState, HardStateStore, LogIndex, Reserve, Segment, SegmentSpec};
 
 use crate::runtime;
+
+use super::role::is_full;
 
 /// A job that was given to a helper thread, until it is done.
 pub(super) type Job = Pin<Box<dyn Future<Output = Done>>>;
@@ -95,7 +97,16 @@ pub(super) fn clean_stop(mut store: HardStateStore) -> Job {
     })
 }
 
-/// Makes the next segment, on a thread that may block.
-pub(super) fn spare(spec: ticketing_raftlog::SegmentSpec) -> Job {
-    Box::pin(async move { Done::Spare(runtime::blocking(move || Segment::create(&spec)).await) })
+/// Makes the next segment, and keeps the reserve if there is room for it too.
+pub(super) fn spare(spec: SegmentSpec, reserve: Reserve) -> Job {
+    Box::pin(async move {
+        let made = runtime::blocking(move || {
+            let segment = Segment::create(&spec)?;
+            match reserve.hold() {
+                Err(error) if !is_full(&error) => Err(error),
+                _ => Ok(segment),
+            }
+        });
+        Done::Spare(made.await)
+    })
 }

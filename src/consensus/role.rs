@@ -16,7 +16,7 @@ use crate::counters::ConsensusCounters;
 use crate::fatal::Fatal;
 use crate::lanes::messages::{FromConsensus, ToConsensus};
 use crate::lanes::{Doorbell, Receiver};
-use crate::limits::{CONSENSUS_BYTES_WAITING, IDLE_MARK_MS, SPARE_RETRY_MS};
+use crate::limits::{CONSENSUS_BYTES_WAITING, FULL_REMINDER_MS, IDLE_MARK_MS, SPARE_RETRY_MS};
 use crate::node_signals::NodeSignals;
 use crate::runtime::Clock;
 
@@ -34,8 +34,11 @@ const APPENDS_PER_TURN: usize = 8;
 /// Where a planned stop stands.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Stop {
-    /// Not every shard has stopped yet.
+    /// Not every shard is quiet yet, if a stop was asked for at all.
     Serving,
+    /// Every shard is quiet: nothing more is taken in, and what is here goes into
+    /// the log.
+    Closing,
     /// Everything written is being synced.
     Syncing,
     /// The last mark is on its way.
@@ -76,13 +79,19 @@ pub(super) struct Role {
     // Something fits no segment that is there.
     starved: bool,
     spare_retry_ms: u64,
+    // Since when there is no room for the next segment, and when that was said.
+    full_since_ms: Option<u64>,
+    full_told_ms: Option<u64>,
     disk: Disk,
     // What the append thread is writing, and whether it syncs it.
     writing: Option<(PendingWrite, bool)>,
     buffer: Vec<u8>,
     idle_since_ms: u64,
     reached: usize,
-    stopped: usize,
+    // Shards that are quiet in this round of a stop, and whether one of them
+    // was not all along.
+    quiet: usize,
+    quiet_anew: bool,
     stop: Stop,
 }
 
@@ -119,11 +128,14 @@ impl Role {
             spare_job: None,
             starved: false,
             spare_retry_ms: 0,
+            full_since_ms: None,
+            full_told_ms: None,
             writing: None,
             buffer: Vec::new(),
             idle_since_ms: setup.clock.now_ms(),
             reached: 0,
-            stopped: 0,
+            quiet: 0,
+            quiet_anew: false,
             stop: Stop::Serving,
         }
     }
@@ -145,6 +157,7 @@ impl Role {
         }
         self.want_spare(now_ms);
         match &mut self.restore {
+            _ if self.stop == Stop::Ended => self.fan_out.unpark(),
             Some(restore) => restore.turn(&mut self.fan_out),
             None => {
                 self.fan_out.run(&self.log, self.core.commit());
@@ -218,6 +231,9 @@ impl Role {
         let stuck_in_stop = self.blocked.is_some() && self.signals.stop_asked();
         while stuck_in_stop || self.proposals.bytes < CONSENSUS_BYTES_WAITING {
             match self.from_shards.try_recv() {
+                // Only after waiting as long as a stop waits at most: nobody is
+                // connected any more who could be told what became of it.
+                Some(ToConsensus::Proposals(_)) if self.stop != Stop::Serving => {}
                 Some(ToConsensus::Proposals(proposals)) => self.proposals.add(proposals),
                 Some(ToConsensus::Reached { index }) => {
                     tracing::debug!(index = index.0, "a shard has reached the barrier");
@@ -226,9 +242,25 @@ impl Role {
                         self.fan_out.tell_all(|| FromConsensus::Ready);
                     }
                 }
-                Some(ToConsensus::Stopped) => self.stopped += 1,
+                Some(ToConsensus::Quiet { active }) => self.quiet(active),
                 None => break,
             }
+        }
+    }
+
+    /// One more shard is quiet.
+    fn quiet(&mut self, active: bool) {
+        self.quiet += 1;
+        self.quiet_anew |= active;
+        if self.quiet < self.shards {
+            return;
+        }
+        if self.quiet_anew {
+            self.quiet = 0;
+            self.quiet_anew = false;
+            self.fan_out.tell_all(|| FromConsensus::StillQuiet);
+        } else {
+            self.stop = Stop::Closing;
         }
     }
 
@@ -290,7 +322,7 @@ impl Role {
             let store = self.take_store();
             return Some(jobs::ceiling(store, ceiling));
         }
-        if self.stopped == self.shards && !self.log.has_spare() {
+        if self.stop == Stop::Closing && !self.log.has_spare() {
             // Nobody waits for what found no segment any more: it never was in
             // the log, and a stop must not wait for room on the disk.
             if let Some(batch) = self.blocked.take() {
@@ -307,7 +339,7 @@ impl Role {
             self.write(sealed, self.durability);
             return None;
         }
-        if self.stopped == self.shards {
+        if self.stop != Stop::Serving {
             return self.close();
         }
         if self.log.needs_mark() && !self.starved && now_ms >= self.idle_since_ms + IDLE_MARK_MS {
@@ -380,13 +412,8 @@ impl Role {
     /// The steps of an ordered end, one job after the other.
     fn close(&mut self) -> Option<Job> {
         match self.stop {
-            Stop::Serving => {
-                self.stop = Stop::Syncing;
-                Some(jobs::sync_all(self.log.segments().cloned().collect()))
-            }
-            // What a shard proposed for a request of another shard's may have
-            // come in behind the sync, or behind the mark.
-            Stop::Syncing | Stop::Marking if self.log.synced_end() != self.log.written_end() => {
+            Stop::Serving | Stop::Ended => None,
+            Stop::Closing => {
                 self.stop = Stop::Syncing;
                 Some(jobs::sync_all(self.log.segments().cloned().collect()))
             }
@@ -409,13 +436,12 @@ impl Role {
                 self.end();
                 None
             }
-            Stop::Ended => None,
         }
     }
 
     fn end(&mut self) {
         self.stop = Stop::Ended;
-        self.fan_out.tell_all(|| FromConsensus::End);
+        self.fan_out.end();
     }
 
     fn take_store(&mut self) -> HardStateStore {
@@ -482,23 +508,48 @@ impl Role {
             Done::Spare(Ok(segment)) => {
                 self.log.give_spare(segment);
                 self.starved = false;
+                if let Some(since_ms) = self.full_since_ms.take() {
+                    self.signals.set_log_full(false);
+                    if self.full_told_ms.is_some_and(|told_ms| told_ms >= since_ms) {
+                        tracing::warn!("there is room for the log again: acquires are served");
+                    }
+                }
             }
             Done::Spare(Err(error)) if is_full(&error) => {
-                tracing::warn!("no room for the next log segment: {error}; trying again");
                 self.log.spare_failed();
                 self.snapshots.press();
-                self.spare_retry_ms = self.clock.now_ms() + SPARE_RETRY_MS;
+                let now_ms = self.clock.now_ms();
+                self.spare_retry_ms = now_ms + SPARE_RETRY_MS;
+                self.disk_full(now_ms, &error);
             }
             Done::Spare(Err(error)) => fatal_unless(Err(error), "making a log segment"),
+        }
+    }
+
+    /// Has acquires refused until there is room: what is left of the log is for
+    /// releases, expiries, and whoever stands in line already.
+    fn disk_full(&mut self, now_ms: u64, error: &io::Error) {
+        self.signals.set_log_full(true);
+        let since_ms = *self.full_since_ms.get_or_insert(now_ms);
+        // A snapshot may make room for a moment, again and again.
+        let told_ms = self.full_told_ms;
+        if told_ms.is_none_or(|told_ms| now_ms >= told_ms + FULL_REMINDER_MS) {
+            self.full_told_ms = Some(now_ms);
+            tracing::warn!(
+                full_ms = now_ms - since_ms,
+                "no room for the next log segment ({error}): acquires are answered Busy, releases \
+                 and expiries go on in the last segment; make room on the disk of the data folder"
+            );
         }
     }
 
     fn want_spare(&mut self, now_ms: u64) {
         if self.spare_job.is_none()
             && now_ms >= self.spare_retry_ms
+            && !self.snapshots.is_making_room()
             && let Some(spec) = self.log.wants_spare()
         {
-            self.spare_job = Some(jobs::spare(spec));
+            self.spare_job = Some(jobs::spare(spec, self.log.reserve()));
         }
     }
 
@@ -510,6 +561,9 @@ impl Role {
         counters.commit_index.set(self.core.commit().0);
         counters.waiting_bytes.set(self.proposals.bytes as u64);
         counters.segments.set(self.log.segment_files() as u64);
+        counters
+            .log_full
+            .set(u64::from(self.full_since_ms.is_some()));
     }
 }
 

@@ -10,7 +10,7 @@ use std::io;
 use std::pin::Pin;
 use std::task::{Context, Poll};
 
-use ticketing_raftlog::{Log, LogIndex, SnapshotMeta, SnapshotSpec, SnapshotWriter};
+use ticketing_raftlog::{Log, LogIndex, Reserve, SnapshotMeta, SnapshotSpec, SnapshotWriter};
 
 use crate::counters::ConsensusCounters;
 use crate::lanes::Receiver;
@@ -38,6 +38,8 @@ pub(super) struct Snapshots {
     // Since the last snapshot's cut.
     log_bytes: u64,
     log_entries: u64,
+    // Room on the disk that only a snapshot may use, and only when pressed.
+    reserve: Reserve,
     // There is no room on the disk for the next segment.
     pressed: bool,
     retry_ms: u64,
@@ -81,6 +83,7 @@ impl Snapshots {
             shards,
             log_bytes: log.bytes_behind(log.index().base()),
             log_entries: log.index().entries(),
+            reserve: log.reserve(),
             pressed: false,
             retry_ms: 0,
             state: State::Idle,
@@ -97,6 +100,12 @@ impl Snapshots {
     /// The disk is full: what a snapshot covers can be used again.
     pub(super) fn press(&mut self) {
         self.pressed = true;
+    }
+
+    /// True while a snapshot is being taken because the disk is full: the room
+    /// that there is, is for it.
+    pub(super) fn is_making_room(&self) -> bool {
+        self.pressed && matches!(self.state, State::Taking(_))
     }
 
     /// True while a helper thread has something of it.
@@ -142,9 +151,9 @@ impl Snapshots {
                 );
                 if let Some(writer) = taking.writer.take() {
                     if !chunks.is_empty() {
-                        self.job = Some(write(writer, chunks));
+                        self.job = Some(write(writer, chunks, self.reserve.clone()));
                     } else if taking.shards_left == 0 {
-                        self.job = Some(finish(writer));
+                        self.job = Some(finish(writer, self.reserve.clone()));
                     } else {
                         taking.writer = Some(writer);
                     }
@@ -214,7 +223,7 @@ impl Snapshots {
             && (self.log_bytes >= self.policy.log_bytes
                 || self.log_entries >= self.policy.log_entries
                 || log.segment_files() >= SNAPSHOT_SEGMENT_FILES
-                || self.pressed)
+                || self.pressed && log.could_recycle())
     }
 
     fn begin(&mut self, spec: SnapshotSpec) {
@@ -225,8 +234,18 @@ impl Snapshots {
             log_bytes: self.log_bytes,
             log_entries: self.log_entries,
         });
+        let reserve = self.reserve.clone();
+        let release = self.pressed;
         self.job = Some(Box::pin(async move {
-            Done::Written(runtime::blocking(move || SnapshotWriter::create(&spec)).await)
+            Done::Written(
+                runtime::blocking(move || {
+                    if release {
+                        reserve.release()?;
+                    }
+                    SnapshotWriter::create(&spec).inspect_err(|_| hold_again(&reserve))
+                })
+                .await,
+            )
         }));
     }
 }
@@ -248,7 +267,13 @@ fn take_in(
     chunks
 }
 
-fn write(mut writer: SnapshotWriter, chunks: Vec<SnapshotChunk>) -> Job {
+/// Keeps the room for the next attempt. A failure is no news: the disk is full
+/// or failing, which whoever called this reports.
+fn hold_again(reserve: &Reserve) {
+    let _ = reserve.hold();
+}
+
+fn write(mut writer: SnapshotWriter, chunks: Vec<SnapshotChunk>, reserve: Reserve) -> Job {
     Box::pin(async move {
         Done::Written(
             runtime::blocking(move || {
@@ -261,6 +286,7 @@ fn write(mut writer: SnapshotWriter, chunks: Vec<SnapshotChunk>) -> Job {
                     Err(error) => {
                         // The first error is the one to report; a leftover is swept later.
                         let _ = writer.abandon();
+                        hold_again(&reserve);
                         Err(error)
                     }
                 }
@@ -270,6 +296,10 @@ fn write(mut writer: SnapshotWriter, chunks: Vec<SnapshotChunk>) -> Job {
     })
 }
 
-fn finish(writer: SnapshotWriter) -> Job {
-    Box::pin(async move { Done::Finished(runtime::blocking(move || writer.finish()).await) })
+fn finish(writer: SnapshotWriter, reserve: Reserve) -> Job {
+    Box::pin(async move {
+        Done::Finished(
+            runtime::blocking(move || writer.finish().inspect_err(|_| hold_again(&reserve))).await,
+        )
+    })
 }

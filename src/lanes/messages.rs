@@ -113,8 +113,12 @@ pub enum ToConsensus {
         /// The barrier's log index.
         index: LogIndex,
     },
-    /// This shard has closed its connections and will propose nothing more.
-    Stopped,
+    /// This shard has closed its connections, and nothing is under way in it.
+    Quiet {
+        /// Whether it had anything to do since it said so before, of which
+        /// something may be on its way to another shard.
+        active: bool,
+    },
 }
 
 /// From the consensus role to a shard, in log order.
@@ -138,6 +142,8 @@ pub enum FromConsensus {
     },
     /// The no-op of the leader's term is applied on every shard: serve clients.
     Ready,
+    /// Every shard was quiet, but not all of them for long enough: say so again.
+    StillQuiet,
     /// Every shard has stopped and the log is closed: end.
     End,
 }

@@ -1,5 +1,6 @@
 //! Who may talk to this server: ports, tokens, handshakes, limits on strangers.
 
+pub mod files;
 pub mod handshake;
 pub mod port;
 pub mod tls;

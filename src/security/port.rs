@@ -5,18 +5,20 @@
 //! silence: two holders for one key. So the address is claimed first.
 
 use std::io;
-use std::net::SocketAddr;
+use std::net::{IpAddr, SocketAddr};
 use std::os::linux::net::SocketAddrExt;
 use std::os::unix::net::{SocketAddr as UnixAddr, UnixListener};
 use std::time::{Duration, Instant};
 
 use socket2::{Domain, Protocol, Socket, Type};
 
+use crate::limits::CLAIMS_PER_PORT;
+
 /// Holds an address for as long as it lives.
 #[derive(Debug)]
 pub struct Claim {
     address: SocketAddr,
-    _name: UnixListener,
+    _names: Vec<UnixListener>,
 }
 
 impl Claim {
@@ -46,17 +48,25 @@ pub fn claim_within(address: SocketAddr, limit: Duration) -> io::Result<Claim> {
     }
 }
 
-/// Claims `address` for this process.
+/// Claims `address` for this process, and with it all that overlaps it: a
+/// wildcard overlaps every address of its port, of either protocol.
 ///
 /// It is bound once without SO_REUSEPORT, which fails while anybody listens on
-/// it, and then let go for the executors. Between those two steps another
-/// server could slip in, so a name in the kernel's abstract socket namespace
-/// (of this network namespace, gone with the process) is held throughout.
+/// what it overlaps, and then let go for the executors. Between those two steps
+/// another server could slip in, so names in the kernel's abstract socket
+/// namespace (of this network namespace, gone with the process) are held from
+/// before the first on: see [`hold_names`].
 ///
 /// # Errors
-/// `AddrInUse` when another process listens there or holds the claim; else the
-/// kernel's reason.
+/// `AddrInUse` when another process listens there or holds a claim that
+/// overlaps; else the kernel's reason.
 pub fn claim(address: SocketAddr) -> io::Result<Claim> {
+    let names = match address.port() {
+        // Named once the kernel has chosen the port.
+        0 => None,
+        // First, so that what is bound to try stands in no other server's way.
+        _ => Some(hold_names(address)?),
+    };
     let probe = Socket::new(
         Domain::for_address(address),
         Type::STREAM,
@@ -70,12 +80,42 @@ pub fn claim(address: SocketAddr) -> io::Result<Claim> {
         .local_addr()?
         .as_socket()
         .ok_or_else(|| io::Error::other("the kernel gave no internet address back"))?;
-    let name = UnixAddr::from_abstract_name(format!("ticketing/client-port/{address}"))?;
-    let name = UnixListener::bind_addr(&name)?;
+    let names = names.map_or_else(|| hold_names(address), Ok)?;
     Ok(Claim {
         address,
-        _name: name,
+        _names: names,
     })
+}
+
+/// A port has [`CLAIMS_PER_PORT`] places. One address takes its own name and
+/// any place that is free; a wildcard takes all places, so it gets none while
+/// anybody has one, and leaves none. The kernel hands out each name once, so of
+/// any number that come at the same time no two that overlap succeed.
+fn hold_names(address: SocketAddr) -> io::Result<Vec<UnixListener>> {
+    let port = address.port();
+    let places = (0..CLAIMS_PER_PORT).map(|place| format!("{port}/place-{place}"));
+    let ip = address.ip().to_canonical();
+    if ip.is_unspecified() {
+        return places.map(|place| hold_name(&place)).collect();
+    }
+    // Only of a link-local address there can be one on each interface.
+    let interface = match (address, ip) {
+        (SocketAddr::V6(address), IpAddr::V6(_)) => address.scope_id(),
+        _ => 0,
+    };
+    let own = hold_name(&format!("{port}/{ip}/{interface}"))?;
+    for place in places {
+        match hold_name(&place) {
+            Err(error) if error.kind() == io::ErrorKind::AddrInUse => {}
+            held => return Ok(vec![own, held?]),
+        }
+    }
+    Err(io::ErrorKind::AddrInUse.into())
+}
+
+fn hold_name(name: &str) -> io::Result<UnixListener> {
+    let name = UnixAddr::from_abstract_name(format!("ticketing/client-port/{name}"))?;
+    UnixListener::bind_addr(&name)
 }
 
 #[cfg(test)]
@@ -94,6 +134,77 @@ mod tests {
         let address = first.address();
         drop(first);
         claim(address).expect("free again");
+    }
+
+    fn at(address: &str, port: u16) -> SocketAddr {
+        SocketAddr::new(address.parse().expect("an address"), port)
+    }
+
+    #[test]
+    fn addresses_that_overlap_clash_in_either_order_and_others_do_not() {
+        let clash = [
+            ("0.0.0.0", "127.0.0.1"),
+            ("0.0.0.0", "0.0.0.0"),
+            ("0.0.0.0", "::"),
+            ("::", "127.0.0.1"),
+            ("::", "::1"),
+            ("::ffff:127.0.0.1", "127.0.0.1"),
+            ("::ffff:0.0.0.0", "127.0.0.2"),
+        ];
+        for (one, other) in clash {
+            for (first, second) in [(one, other), (other, one)] {
+                let first = claim(at(first, 0)).expect("a free port");
+                let port = first.address().port();
+                let taken = claim(at(second, port)).expect_err(second);
+                assert_eq!(taken.kind(), io::ErrorKind::AddrInUse, "{one} {other}");
+                drop(first);
+                claim(at(second, port)).expect("free again");
+            }
+        }
+        let first = claim(at("127.0.0.1", 0)).expect("a free port");
+        let port = first.address().port();
+        let beside = [at("127.0.0.2", port), at("::1", port)].map(claim);
+        assert!(beside.iter().all(Result::is_ok), "{beside:?}");
+    }
+
+    #[test]
+    fn a_port_has_room_for_so_many_addresses_and_no_more() {
+        let first = claim(at("127.0.0.1", 0)).expect("a free port");
+        let port = first.address().port();
+        let mut claims = vec![first];
+        for host in 2..=CLAIMS_PER_PORT {
+            claims.push(claim(at(&format!("127.0.0.{host}"), port)).expect("room"));
+        }
+        let one_more = at(&format!("127.0.0.{}", CLAIMS_PER_PORT + 1), port);
+        let full = claim(one_more).expect_err("no room");
+        assert_eq!(full.kind(), io::ErrorKind::AddrInUse);
+        claims.pop();
+        claim(one_more).expect("room again");
+    }
+
+    #[test]
+    fn of_many_that_come_at_once_no_two_overlap() {
+        for _ in 0..20 {
+            let port = claim(loopback(0)).expect("a free port").address().port();
+            let start = std::sync::Barrier::new(6);
+            let claims: Vec<_> = std::thread::scope(|scope| {
+                let coming =
+                    ["0.0.0.0", "127.0.0.1", "::", "127.0.0.2", "0.0.0.0", "::"].map(|address| {
+                        let start = &start;
+                        scope.spawn(move || {
+                            start.wait();
+                            claim(at(address, port)).ok()
+                        })
+                    });
+                coming
+                    .into_iter()
+                    .filter_map(|claim| claim.join().expect("no panic"))
+                    .collect()
+            });
+            let wild = |claim: &&Claim| claim.address().ip().is_unspecified();
+            let wildcards = claims.iter().filter(wild).count();
+            assert!(wildcards == 0 || claims.len() == 1, "{claims:?}");
+        }
     }
 
     #[test]

@@ -5,9 +5,7 @@
 //! the token, inside.
 
 use std::cell::RefCell;
-use std::fs;
 use std::io::{self, Read, Write};
-use std::os::unix::fs::PermissionsExt;
 use std::path::Path;
 use std::sync::Arc;
 use std::task::{Context, Poll, ready};
@@ -16,6 +14,7 @@ use rustls::pki_types::pem::PemObject;
 use rustls::pki_types::{CertificateDer, PrivateKeyDer};
 use rustls::{ServerConfig, ServerConnection};
 
+use super::files;
 use crate::limits::{TLS_READ_BYTES, TLS_RECORD_BYTES};
 use crate::runtime::Socket;
 
@@ -33,23 +32,18 @@ impl Acceptor {
     /// Which file is wrong, how, and what to do.
     pub fn from_files(certificate: &Path, key: &Path) -> Result<Self, String> {
         let shown = certificate.display();
-        let chain = CertificateDer::pem_file_iter(certificate)
-            .and_then(Iterator::collect::<Result<Vec<_>, _>>)
-            .map_err(|error| format!("certificate file {shown}: {error}"))?;
+        let pem = files::read("certificate file", certificate)?;
+        let chain = CertificateDer::pem_slice_iter(&pem)
+            .collect::<Result<Vec<_>, _>>()
+            .map_err(|error| format!("certificate file {shown}: {error}; it must be PEM"))?;
         if chain.is_empty() {
             return Err(format!(
                 "certificate file {shown} holds no certificate: it must be PEM, the server's own first"
             ));
         }
         let key_shown = key.display();
-        let metadata =
-            fs::metadata(key).map_err(|error| format!("key file {key_shown}: {error}"))?;
-        if metadata.permissions().mode() & 0o077 != 0 {
-            return Err(format!(
-                "key file {key_shown} can be read by others: chmod 600 {key_shown}"
-            ));
-        }
-        let key = PrivateKeyDer::from_pem_file(key)
+        let pem = files::read_secret("key file", key)?;
+        let key = PrivateKeyDer::from_pem_slice(&pem)
             .map_err(|error| format!("key file {key_shown}: {error}; it must be PEM"))?;
         let provider = Arc::new(rustls::crypto::ring::default_provider());
         let config = ServerConfig::builder_with_provider(provider)

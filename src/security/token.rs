@@ -1,12 +1,12 @@
 //! Shared secrets: where they come from, and what is refused.
 
 use std::fmt;
-use std::fs;
-use std::os::unix::fs::PermissionsExt;
 use std::path::Path;
 use std::sync::Arc;
 
 use ticketing_protocol::limits::CLIENT_TOKEN_MIN_BYTES;
+
+use super::files;
 
 /// Environment variable that holds the client token, and wins over a file.
 pub const CLIENT_TOKEN_VARIABLE: &str = "TICKETING_CLIENT_TOKEN";
@@ -45,18 +45,8 @@ impl Token {
     /// When the file cannot be read, others may read it, or the token is too
     /// short; each with the remedy.
     pub fn from_file(path: &Path) -> Result<Self, String> {
-        let shown = path.display();
-        let metadata =
-            fs::metadata(path).map_err(|error| format!("token file {shown}: {error}"))?;
-        let mode = metadata.permissions().mode();
-        if mode & 0o077 != 0 {
-            return Err(format!(
-                "token file {shown} can be read by others (mode {:04o}): chmod 600 {shown}",
-                mode & 0o7777
-            ));
-        }
-        let bytes = fs::read(path).map_err(|error| format!("token file {shown}: {error}"))?;
-        Self::new(&bytes, &format!("file {shown}"))
+        let bytes = files::read_secret("token file", path)?;
+        Self::new(&bytes, &format!("file {}", path.display()))
     }
 
     /// True for the token that lets everybody in.
@@ -85,6 +75,8 @@ impl fmt::Debug for Token {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use std::fs;
+    use std::os::unix::fs::PermissionsExt;
 
     fn file_with(bytes: &[u8], mode: u32) -> (tempfile::TempDir, std::path::PathBuf) {
         let dir = tempfile::tempdir().expect("a folder");

@@ -139,6 +139,21 @@ impl Connection {
     /// # Errors
     /// The kernel's reason when the connection is broken.
     pub fn flush(&mut self, now_ms: u64) -> io::Result<()> {
+        let result = self.write_out(now_ms);
+        // Also on a connection that broke just now: what the kernel took before
+        // that may have reached the client.
+        while self
+            .unsent
+            .front()
+            .is_some_and(|unsent| unsent.ends_at <= self.handed_over)
+        {
+            self.unsent.pop_front();
+        }
+        self.tidy_output();
+        result
+    }
+
+    fn write_out(&mut self, now_ms: u64) -> io::Result<()> {
         let Some(waker) = &self.waker else {
             return Ok(());
         };
@@ -160,14 +175,6 @@ impl Connection {
                 }
             }
         }
-        while self
-            .unsent
-            .front()
-            .is_some_and(|unsent| unsent.ends_at <= self.handed_over)
-        {
-            self.unsent.pop_front();
-        }
-        self.tidy_output();
         Ok(())
     }
 

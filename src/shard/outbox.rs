@@ -20,6 +20,12 @@ impl Outbox {
         self.acquires
     }
 
+    /// True when nothing waits in it.
+    #[must_use]
+    pub fn is_empty(&self) -> bool {
+        self.answers.is_empty() && self.forwarded.is_empty()
+    }
+
     /// Adds a request for a key that the other shard owns.
     pub fn forward(
         &mut self,

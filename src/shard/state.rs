@@ -97,7 +97,9 @@ impl Shard {
 
     /// True while acquires are let in.
     pub(super) fn admits(&self, owner: u16) -> bool {
-        if owner == self.setup.id {
+        if self.setup.signals.log_full() {
+            false
+        } else if owner == self.setup.id {
             self.outputs.proposals.byte_len() < PROPOSAL_BYTES_WAITING
         } else {
             self.outboxes[usize::from(owner)].acquires_waiting() < FORWARD_WAITING_ACQUIRES
@@ -261,24 +263,35 @@ impl Shard {
     fn take_in(&mut self, now_ms: u64) -> bool {
         for _ in 0..MESSAGES_PER_ROUND {
             match self.setup.from_consensus.try_recv() {
-                Some(FromConsensus::Committed(committed)) => self.apply(now_ms, &committed),
+                Some(FromConsensus::Committed(committed)) => {
+                    if committed.own {
+                        self.stop.had_work();
+                    }
+                    self.apply(now_ms, &committed);
+                }
                 Some(FromConsensus::Restore(restored)) => self.restore(now_ms, &restored),
                 Some(FromConsensus::Snapshot { index }) => self.begin_cut(now_ms, index),
                 Some(FromConsensus::Barrier { index }) => {
                     self.tell_consensus(ToConsensus::Reached { index });
                 }
+                Some(FromConsensus::Ready) if self.stop.asked() => {}
                 Some(FromConsensus::Ready) => {
                     self.ready = true;
                     self.table.set_ready(now_ms);
                 }
+                Some(FromConsensus::StillQuiet) => self.stop.ask_again(),
                 Some(FromConsensus::End) => self.ended = true,
                 None => break,
             }
         }
         for _ in 0..MESSAGES_PER_ROUND {
             match self.setup.from_shards.try_recv() {
-                Some(ToShard::Forwarded(forwarded)) => self.take_forwarded(now_ms, &forwarded),
+                Some(ToShard::Forwarded(forwarded)) => {
+                    self.stop.had_work();
+                    self.take_forwarded(now_ms, &forwarded);
+                }
                 Some(ToShard::Answers { owner, answers }) => {
+                    self.stop.had_work();
                     for (origin, answer) in answers {
                         self.deliver(now_ms, origin, owner, answer);
                     }
@@ -394,15 +407,21 @@ impl Shard {
     }
 
     fn send_out(&mut self, now_ms: u64) {
-        let mut answers = std::mem::take(&mut self.outputs.answers);
-        for (origin, answer) in answers.drain(..) {
-            if origin.shard == self.setup.id {
-                self.deliver(now_ms, origin, self.setup.id, answer);
-            } else {
-                self.outboxes[usize::from(origin.shard)].answer(origin, answer);
+        let mut answers = Vec::new();
+        // A grant that cannot be delivered may decide further answers.
+        while !self.outputs.answers.is_empty() {
+            std::mem::swap(&mut answers, &mut self.outputs.answers);
+            for (origin, answer) in answers.drain(..) {
+                if origin.shard == self.setup.id {
+                    self.deliver(now_ms, origin, self.setup.id, answer);
+                } else {
+                    self.outboxes[usize::from(origin.shard)].answer(origin, answer);
+                }
             }
         }
-        self.outputs.answers = answers;
+        if answers.capacity() > self.outputs.answers.capacity() {
+            self.outputs.answers = answers;
+        }
         self.consensus_waits = !self.send_to_consensus();
         self.outbox_waits = false;
         for (other, outbox) in self.outboxes.iter_mut().enumerate() {
@@ -416,6 +435,16 @@ impl Shard {
         }
         // Nothing became dirty meanwhile, so this keeps the allocation.
         self.dirty = dirty;
+    }
+
+    /// True when nothing decided here is on its way out, and nothing from
+    /// another shard waits to be taken in.
+    pub(super) fn is_idle(&self) -> bool {
+        self.outputs.proposals.is_empty()
+            && self.outputs.answers.is_empty()
+            && self.to_tell.is_empty()
+            && self.outboxes.iter().all(Outbox::is_empty)
+            && self.setup.from_shards.depth() == 0
     }
 
     /// Tells the consensus role something that must arrive, behind everything

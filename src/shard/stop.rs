@@ -1,5 +1,10 @@
 //! A planned stop, as one shard sees it: no new acquires, everything that is in
 //! the log finishes, each connection is told until it has gone quiet.
+//!
+//! One shard's quiet means little while another can still send it something: a
+//! release forwarded just before its connection ended, or a grant that comes
+//! back. So the consensus role asks until, in one round, every shard is quiet
+//! and none has had anything to do since the round before.
 
 use crate::lanes::messages::ToConsensus;
 use crate::limits::{STOP_AT_MOST, STOP_SILENCE};
@@ -15,12 +20,23 @@ pub(super) struct Stop {
     asked_at_ms: Option<u64>,
     look_at_ms: Option<u64>,
     told: bool,
+    idle_since_told: bool,
 }
 
 impl Stop {
     /// True once acquires are refused.
     pub(super) fn asked(&self) -> bool {
         self.asked_at_ms.is_some()
+    }
+
+    /// The shard had something to do that may reach another shard.
+    pub(super) fn had_work(&mut self) {
+        self.idle_since_told = false;
+    }
+
+    /// The consensus role wants to hear again once this shard is quiet.
+    pub(super) fn ask_again(&mut self) {
+        self.told = false;
     }
 
     /// When to look at the connections again.
@@ -45,11 +61,13 @@ impl Shard {
         };
         let late = now_ms >= asked_at_ms + millis(STOP_AT_MOST);
         self.close_silent(now_ms, late);
-        let quiet = self.connections.is_empty() && self.table.is_quiet();
+        let quiet = self.connections.is_empty() && self.table.is_quiet() && self.is_idle();
         if quiet || late {
+            let active = !self.stop.idle_since_told && !late;
             self.stop.told = true;
+            self.stop.idle_since_told = true;
             self.stop.look_at_ms = None;
-            self.tell_consensus(ToConsensus::Stopped);
+            self.tell_consensus(ToConsensus::Quiet { active });
         } else {
             self.stop.look_at_ms = Some(now_ms + LOOK_EVERY_MS);
         }

@@ -8,6 +8,8 @@ mod bounds;
 mod handshake;
 mod malformed;
 mod pipelining;
+mod ports;
+mod remedies;
 mod startup;
 mod stop;
 mod values;

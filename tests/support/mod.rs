@@ -8,6 +8,7 @@
     reason = "every test binary uses another part of it"
 )]
 
+pub mod known;
 pub mod raw;
 pub mod rng;
 pub mod server;

@@ -8,8 +8,10 @@ use std::process::{Command, ExitCode, Stdio};
 use std::time::Duration;
 
 use clap::{Args, Parser, Subcommand};
-use ticketing_bench::load::{self, Load, Measured};
+use ticketing_bench::hot_key::{self, HotKey, HotRun};
+use ticketing_bench::load::{self, CONTENDED, Load, Measured, Shape};
 use ticketing_bench::machine::Machine;
+use ticketing_bench::physical::{Physical, Sample};
 use ticketing_bench::report::{Report, Run};
 use ticketing_bench::servers::{Guarded, Programs, Running, System};
 
@@ -49,6 +51,9 @@ struct Compare {
     /// Pairs before each measured part.
     #[arg(long, default_value_t = 4_000, value_parser = clap::value_parser!(u64).range(0..=10_000_000))]
     warm_up_pairs: u64,
+    /// Acquire and release pairs in each run with one hot key; a tenth of it before.
+    #[arg(long, default_value_t = 10_000, value_parser = clap::value_parser!(u64).range(1..=10_000_000))]
+    hot_pairs: u64,
     /// Where the temporary data folders go; a disk, if `sync` is to mean something.
     #[arg(long, default_value_os_t = std::env::temp_dir())]
     data_root: PathBuf,
@@ -68,11 +73,32 @@ struct LoadArgs {
     /// Pairs to run first, not measured.
     #[arg(long, default_value_t = 0, value_parser = clap::value_parser!(u64).range(0..=10_000_000))]
     warm_up_pairs: u64,
+    /// Tasks at work at once.
+    #[arg(long, default_value_t = CONTENDED.tasks, value_parser = at_least_one)]
+    tasks: usize,
+    /// Keys they contend for.
+    #[arg(long, default_value_t = CONTENDED.keys, value_parser = at_least_one)]
+    keys: usize,
     /// The server's process, to read its CPU time.
     #[arg(long)]
     server_pid: Option<u32>,
     /// Where the shuffle of the keys starts.
     #[arg(long, default_value_t = 1)]
+    seed: u64,
+}
+
+fn at_least_one(text: &str) -> Result<usize, String> {
+    match text.parse() {
+        Ok(number @ 1..) => Ok(number),
+        _ => Err(format!("{text} is no whole number above 0")),
+    }
+}
+
+/// What each run of a server has to bear.
+struct Work {
+    shape: Shape,
+    pairs: u64,
+    warm_up_pairs: u64,
     seed: u64,
 }
 
@@ -97,6 +123,10 @@ fn run_load(args: &LoadArgs) -> Result<(), Box<dyn Error>> {
         .build()?;
     let measured = runtime.block_on(load::run(Load {
         addr: args.connect,
+        shape: Shape {
+            tasks: args.tasks,
+            keys: args.keys,
+        },
         pairs: args.pairs,
         warm_up_pairs: args.warm_up_pairs,
         server_pid: args.server_pid,
@@ -122,11 +152,19 @@ fn compare(args: &Compare) -> Result<(), Box<dyn Error>> {
         None => &[System::Ceiling],
     };
     let machine = Machine::look(&args.data_root)?;
+    let mut physical = Physical::new(&args.data_root)?;
     let mut runs: Vec<Run> = Vec::new();
+    let mut hot_runs: Vec<HotRun> = Vec::new();
     for round in 1..=args.rounds {
         let mut ceiling_pairs_per_s = 0.0;
         for &system in systems {
-            let measured = measure(system, &programs, &own, args, u64::from(round))
+            let work = Work {
+                shape: CONTENDED,
+                pairs: args.pairs,
+                warm_up_pairs: args.warm_up_pairs,
+                seed: u64::from(round),
+            };
+            let measured = measure(system, &programs, &own, &args.data_root, &work)
                 .map_err(|error| format!("round {round}, {}: {error}", system.name()))?;
             // Each round begins with its own ceiling.
             if system == System::Ceiling {
@@ -141,8 +179,33 @@ fn compare(args: &Compare) -> Result<(), Box<dyn Error>> {
                 measured,
             });
         }
+        for &system in systems.iter().filter(|&&system| system != System::Ceiling) {
+            let work = Work {
+                shape: hot_key::SHAPE,
+                pairs: args.hot_pairs,
+                warm_up_pairs: args.hot_pairs / 10,
+                seed: u64::from(round),
+            };
+            let is_synced = system == System::Sync;
+            let mut sample = Sample::default();
+            physical.measure(is_synced, &mut sample)?;
+            let measured = measure(system, &programs, &own, &args.data_root, &work)
+                .map_err(|error| format!("round {round}, hot key, {}: {error}", system.name()))?;
+            physical.measure(is_synced, &mut sample)?;
+            let run = HotRun::new(round as usize, system.name(), measured, sample);
+            let (rate, of_limit) = (run.measured.pairs_per_s, run.of_limit);
+            eprintln!(
+                "round {round}: {:<30} {rate:>9.0} pairs/s on one key, {of_limit:.2} of the limit",
+                system.name()
+            );
+            hot_runs.push(run);
+        }
     }
-    let report = Report::new(machine, args.pairs, programs.server_args, runs);
+    let hot_key = args.server.as_ref().map(|_| HotKey {
+        pairs: args.hot_pairs,
+        runs: hot_runs,
+    });
+    let report = Report::new(machine, args.pairs, programs.server_args, runs, hot_key);
     println!("{report}");
     if let Some(path) = &args.json {
         std::fs::write(path, serde_json::to_string_pretty(&report)? + "\n")?;
@@ -155,17 +218,19 @@ fn measure(
     system: System,
     programs: &Programs,
     own: &Path,
-    args: &Compare,
-    seed: u64,
+    data_root: &Path,
+    work: &Work,
 ) -> Result<Measured, Box<dyn Error>> {
-    let server = Running::start(system, programs, &args.data_root)?;
+    let server = Running::start(system, programs, data_root)?;
     let mut command = Command::new(own);
     command.arg("load");
     command.args(["--connect", &server.addr().to_string()]);
-    command.args(["--pairs", &args.pairs.to_string()]);
-    command.args(["--warm-up-pairs", &args.warm_up_pairs.to_string()]);
+    command.args(["--pairs", &work.pairs.to_string()]);
+    command.args(["--warm-up-pairs", &work.warm_up_pairs.to_string()]);
+    command.args(["--tasks", &work.shape.tasks.to_string()]);
+    command.args(["--keys", &work.shape.keys.to_string()]);
     command.args(["--server-pid", &server.pid().to_string()]);
-    command.args(["--seed", &seed.to_string()]);
+    command.args(["--seed", &work.seed.to_string()]);
     command.stdin(Stdio::null()).stdout(Stdio::piped());
     let mut client = Guarded::start(&mut command)?;
     // One short line, which the pipe holds until the client is gone.

@@ -5,7 +5,7 @@ use std::sync::Arc;
 use super::{Log, Retired};
 use crate::limits::{MAX_SEGMENTS, SEGMENT_HEADER_BYTES};
 use crate::segment::{Segment, SegmentSpec};
-use crate::snapshot::{SnapshotMeta, SnapshotSpec};
+use crate::snapshot::{Reserve, SnapshotMeta, SnapshotSpec};
 use crate::types::{LogIndex, UseNumber};
 
 impl Log {
@@ -83,6 +83,18 @@ impl Log {
                 position: self.planner.synced_end(),
             },
         }
+    }
+
+    /// The room on the disk that is kept for a snapshot: as much as a segment takes.
+    #[must_use]
+    pub fn reserve(&self) -> Reserve {
+        Reserve::new(&self.snapshot_dir, u64::from(self.segment_bytes))
+    }
+
+    /// Whether a snapshot of everything would let a segment be used again.
+    #[must_use]
+    pub fn could_recycle(&self) -> bool {
+        self.segments.len() > 1
     }
 
     /// The snapshot is synced under its name: forgets the entries it covers, and lets the segments

@@ -12,6 +12,9 @@ pub(super) struct Progress {
     pub(super) matched: LogIndex,
     /// The next entry to send.
     pub(super) next: LogIndex,
+    /// What it was known to have, persisted or not, when streaming began: the window is counted
+    /// from here until more than that matches. A log may begin anywhere, so not from 0.
+    pub(super) streamed_from: LogIndex,
     pub(super) state: State,
     /// When it was last heard in this term.
     pub(super) heard_ms: u64,
@@ -58,6 +61,7 @@ impl Progress {
             id,
             matched: LogIndex(0),
             next,
+            streamed_from: LogIndex(0),
             state: State::Probe { waiting: false },
             heard_ms: now_ms,
             answered_round: 0,
@@ -72,6 +76,7 @@ impl Progress {
     pub(super) fn probe_from(&mut self, next: LogIndex) {
         self.next = next.max(self.matched.next());
         self.next_at_round = self.next;
+        self.streamed_from = self.streamed_from.min(self.next.previous());
         self.state = State::Probe { waiting: false };
     }
 
@@ -79,15 +84,22 @@ impl Progress {
     pub(super) fn stream_from(&mut self, next: LogIndex) {
         self.next = next.max(self.matched.next());
         self.next_at_round = self.next_at_round.min(self.next);
+        self.streamed_from = self.next.previous();
         self.state = State::Stream;
     }
 
     /// What was on its way may be lost: what is sent next shows what arrived.
     pub(super) fn connection_changed(&mut self) {
         match self.state {
-            State::Probe { .. } | State::Stream => self.probe_from(self.matched.next()),
+            State::Probe { .. } => self.probe_from(self.next),
+            State::Stream => self.probe_from(self.acknowledged().next()),
             State::Snapshot(_) => {}
         }
+    }
+
+    /// Up to where it is known to have what it was sent.
+    pub(super) fn acknowledged(&self) -> LogIndex {
+        self.matched.max(self.streamed_from)
     }
 
     pub(super) fn has_room(&self) -> bool {

@@ -179,9 +179,10 @@ impl Core {
 
     fn window_is_full(&self, peer: &Progress) -> bool {
         let sent = peer.next.previous();
+        let acknowledged = peer.acknowledged();
         let bytes = self.log.bytes_through(sent);
-        sent.0 - peer.matched.0 >= WINDOW_ENTRIES
-            || bytes.saturating_sub(self.log.bytes_through(peer.matched)) >= WINDOW_BYTES
+        sent.0 - acknowledged.0 >= WINDOW_ENTRIES
+            || bytes.saturating_sub(self.log.bytes_through(acknowledged)) >= WINDOW_BYTES
     }
 
     /// What one message carries of what is behind `previous`; nothing if that is the last.

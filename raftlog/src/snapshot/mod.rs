@@ -7,6 +7,7 @@
 mod files;
 mod format;
 mod reader;
+mod reserve;
 mod writer;
 
 pub use format::{
@@ -15,6 +16,7 @@ pub use format::{
     padded_chunk_bytes,
 };
 pub use reader::SnapshotReader;
+pub use reserve::Reserve;
 pub use writer::{SnapshotSpec, SnapshotWriter};
 
 pub(crate) use files::{SNAPSHOT_DIR, list, remove_all, sweep_unfinished};

@@ -31,6 +31,31 @@ pub type SharedDisk = Arc<Mutex<Powered>>;
 pub struct Powered {
     pub disk: Disk,
     pub is_on: bool,
+    pub syncs: Syncs,
+    /// Syncs that were asked for since they stopped working.
+    pub syncs_met: usize,
+}
+
+/// What becomes of a sync.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Syncs {
+    Work,
+    /// It is not answered before that changes.
+    Hang,
+    /// EIO, and nothing has become durable.
+    Fail,
+}
+
+impl Powered {
+    /// An empty disk that works.
+    pub fn new() -> Self {
+        Self {
+            disk: Disk::new(),
+            is_on: true,
+            syncs: Syncs::Work,
+            syncs_met: 0,
+        }
+    }
 }
 
 /// Mounts the disk on a folder; unmounted with `umount_and_join`.
@@ -68,7 +93,29 @@ impl Served {
 
     fn sync(&self, ino: INodeNo, reply: ReplyEmpty) {
         std::thread::sleep(SYNC_TAKES);
-        answer(self.with(|disk| disk.sync(ino.0)), reply);
+        if self.may_sync() {
+            answer(self.with(|disk| disk.sync(ino.0)), reply);
+        } else {
+            reply.error(Errno::EIO);
+        }
+    }
+
+    /// Waits for as long as syncs hang; false when they fail.
+    fn may_sync(&self) -> bool {
+        let mut is_met = false;
+        loop {
+            let mut powered = locked(&self.disk);
+            if powered.syncs != Syncs::Work && !is_met {
+                is_met = true;
+                powered.syncs_met += 1;
+            }
+            match powered.syncs {
+                Syncs::Hang if powered.is_on => {}
+                syncs => return syncs == Syncs::Work,
+            }
+            drop(powered);
+            std::thread::sleep(SYNC_TAKES);
+        }
     }
 
     fn entry(&self, attr: Result<FileAttr, Errno>, reply: ReplyEntry) {

@@ -2,11 +2,17 @@
 //! folder is on a disk of ours that keeps, loses or tears what was not synced. Nothing that was
 //! acknowledged may be lost, nothing that was released may come back, and no token may come twice.
 //!
+//! After that a sync fails: the server must end at once with the exit code for it, and answer
+//! nothing more.
+//!
 //! `ticketing-powercut SERVER`, with `SEED` and `CUTS` in the environment. Needs root, `/dev/fuse`
 //! and `unshare`.
 
 mod disk;
+mod failed_sync;
 mod fuse;
+#[path = "../../support/known.rs"]
+mod known;
 #[allow(
     dead_code,
     reason = "shared with the integration tests, which use all of it"
@@ -21,11 +27,12 @@ mod work;
 
 use std::path::PathBuf;
 use std::process::ExitCode;
-use std::time::{Duration, SystemTime, UNIX_EPOCH};
+use std::time::Duration;
 
 /// How long anything may take that takes milliseconds on an idle machine.
 pub const PATIENCE: Duration = Duration::from_secs(30);
 const CUTS_DEFAULT: u64 = 50;
+const SEED_DEFAULT: u64 = 7;
 
 fn main() -> ExitCode {
     match run() {
@@ -49,12 +56,12 @@ fn run() -> Result<(), String> {
     if !std::path::Path::new("/dev/fuse").exists() {
         return Err("needs /dev/fuse: load the kernel module `fuse`".to_owned());
     }
-    let now = SystemTime::now().duration_since(UNIX_EPOCH);
-    let any = now.map_or(0, |now| u64::from(now.subsec_nanos()));
-    let seed = number("SEED")?.unwrap_or(any);
+    let seed = number("SEED")?.unwrap_or(SEED_DEFAULT);
     let cuts = number("CUTS")?.unwrap_or(CUTS_DEFAULT);
     println!("powercut: SEED={seed} CUTS={cuts}");
-    trial::run(binary, seed, cuts).map_err(|why| format!("SEED={seed} CUTS={cuts}: {why}"))
+    trial::run(binary.clone(), seed, cuts)
+        .map_err(|why| format!("SEED={seed} CUTS={cuts}: {why}"))?;
+    failed_sync::run(&binary, seed).map_err(|why| format!("SEED={seed}: a failed sync: {why}"))
 }
 
 fn number(name: &str) -> Result<Option<u64>, String> {

@@ -6,6 +6,7 @@ use std::net::SocketAddr;
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Output, Stdio};
 use std::sync::mpsc;
+use std::time::{Duration, Instant};
 
 use serde_json::Value;
 
@@ -142,6 +143,27 @@ impl Machine {
 }
 
 impl Server {
+    /// Asks it to stop, and does not wait.
+    pub fn terminate(&self) {
+        let pid = rustix::process::Pid::from_child(&self.child);
+        rustix::process::kill_process(pid, rustix::process::Signal::TERM).expect("it runs");
+    }
+
+    /// The exit code it ends with by itself.
+    ///
+    /// # Errors
+    /// When it does not end, or by a signal.
+    pub fn exit_code(&mut self) -> Result<i32, String> {
+        let deadline = Instant::now() + PATIENCE;
+        while Instant::now() < deadline {
+            if let Some(status) = self.child.try_wait().expect("its status") {
+                return status.code().ok_or_else(|| format!("it ended by {status}"));
+            }
+            std::thread::sleep(Duration::from_millis(1));
+        }
+        Err(format!("it did not end within {PATIENCE:?}"))
+    }
+
     /// What it said on stderr so far.
     pub fn stderr(&self) -> String {
         let mut text = String::new();

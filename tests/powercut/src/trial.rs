@@ -8,18 +8,23 @@ use std::time::{Duration, Instant};
 use tempfile::TempDir;
 use ticketing_protocol::Reply;
 
-use crate::disk::{Damage, Disk};
+use crate::disk::Damage;
 use crate::fuse::{Powered, SharedDisk, locked, mount};
+use crate::known::{Known, LEASE_S, own_key};
 use crate::raw::RawClient;
 use crate::rng::Rng;
 use crate::server::{Machine, Server, kill9};
-use crate::work::{Known, LEASE_S, OWN_KEYS, own_key, work};
+use crate::work::{OWN_KEYS, work};
 
 const WORKERS: u64 = 4;
-/// One run in so many is in `memory` durability.
-const MEMORY_ONE_IN: u64 = 6;
-/// After one cut in so many, the start is cut as well.
-const START_CUT_ONE_IN: u64 = 4;
+/// One run in so many is in `memory` durability, and which of them. Counted, not drawn, so that
+/// the shortest run has one.
+const MEMORY_EVERY: u64 = 6;
+const MEMORY_AT: u64 = 3;
+/// Before one run in so many the start is cut as well, and before which of them; now and then the
+/// one behind a run in memory.
+const START_CUT_EVERY: u64 = 4;
+const START_CUT_AT: u64 = 2;
 const LOAD_AT_LEAST_MS: u64 = 30;
 const LOAD_SPREAD_MS: u64 = 400;
 const START_CUT_WITHIN_MS: u64 = 120;
@@ -72,10 +77,7 @@ pub fn run(binary: PathBuf, seed: u64, cuts: u64) -> Result<(), String> {
             binary,
             folder: folder.path().to_path_buf(),
         },
-        disk: Arc::new(Mutex::new(Powered {
-            disk: Disk::new(),
-            is_on: true,
-        })),
+        disk: Arc::new(Mutex::new(Powered::new())),
         at,
         rng: Rng::new(seed),
         highest_token: 0,
@@ -88,7 +90,7 @@ pub fn run(binary: PathBuf, seed: u64, cuts: u64) -> Result<(), String> {
     for cut in 1..=cuts {
         before = Some(
             trial
-                .round(before)
+                .round(cut, before)
                 .map_err(|why| format!("at cut {cut}: {why}"))?,
         );
     }
@@ -106,15 +108,15 @@ pub fn run(binary: PathBuf, seed: u64, cuts: u64) -> Result<(), String> {
 
 impl Trial {
     /// Starts the server on what the last cut left, checks it, loads it, and cuts the power.
-    fn round(&mut self, before: Option<Vec<Known>>) -> Result<Vec<Known>, String> {
+    fn round(&mut self, cut: u64, before: Option<Vec<Known>>) -> Result<Vec<Known>, String> {
         let was_memory = self.is_memory;
-        let is_memory = self.rng.one_in(MEMORY_ONE_IN);
+        let is_memory = cut % MEMORY_EVERY == MEMORY_AT;
         let log = if self.rng.one_in(3) {
             LOG_LARGE
         } else {
             LOG_SMALL
         };
-        if before.is_some() && self.rng.one_in(START_CUT_ONE_IN) {
+        if before.is_some() && cut % START_CUT_EVERY == START_CUT_AT {
             self.configure(was_memory, log);
             self.cut_start()?;
         }

@@ -1,7 +1,7 @@
 //! A cluster at work: elections, replication, and what a leader's death costs.
 
 use super::net::{Net, node_id};
-use crate::raft::{Input, Output, RefusalReason, Role};
+use crate::raft::{Body, Input, Output, RefusalReason, Role};
 use crate::types::LogIndex;
 
 #[test]
@@ -51,6 +51,53 @@ fn a_dead_leader_is_replaced_and_follows_when_it_is_back() {
     net.run(200);
     assert_eq!(net.core(node_id(1)).leader(), Some(leader));
     assert_eq!(net.core(node_id(1)).commit(), net.core(leader).commit());
+}
+
+#[test]
+fn a_first_append_that_is_lost_is_sent_again_wherever_the_log_begins() {
+    for base in [0, 1 << 20, 1 << 50] {
+        let mut net = Net::new(5, 0);
+        net.begin_at(base);
+        net.elect(node_id(2));
+        net.run(3 * net.timing.heartbeat_ms);
+        net.isolate(node_id(3));
+        net.crash(node_id(2));
+        net.run(4 * net.timing.election_ms);
+        let leader = net.leader().expect("three of five elect one");
+        net.propose(leader, 2);
+        net.run(20);
+        net.cut.clear();
+        // What it says of its own when it hears of the new term.
+        net.loses = |e| e.from == node_id(3) && matches!(e.message.body, Body::Matched { .. });
+        net.run(2 * net.timing.heartbeat_ms);
+        net.loses = |_| false;
+        net.run(3 * net.timing.heartbeat_ms);
+        let (ahead, behind) = (net.core(leader), net.core(node_id(3)));
+        assert_eq!(behind.leader(), Some(leader), "{base}");
+        assert_eq!(behind.commit(), ahead.last_index(), "{base}");
+    }
+}
+
+#[test]
+fn a_connection_that_comes_back_before_anything_matched_asks_for_no_snapshot() {
+    let mut net = Net::new(3, 0);
+    net.begin_at(1 << 40);
+    net.cut_both(node_id(1), node_id(3));
+    net.elect(node_id(1));
+    for input in [
+        Input::PeerLost { peer: node_id(3) },
+        Input::PeerConnected { peer: node_id(3) },
+    ] {
+        net.step(node_id(1), input);
+        let asked = net
+            .node(node_id(1))
+            .outputs
+            .contains(&Output::SnapshotWanted);
+        assert!(!asked, "the log has all that it may need");
+    }
+    net.cut.clear();
+    net.run(3 * net.timing.heartbeat_ms);
+    assert_eq!(net.core(node_id(3)).commit(), LogIndex((1 << 40) + 1));
 }
 
 #[test]

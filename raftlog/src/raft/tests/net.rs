@@ -101,6 +101,8 @@ pub struct Net {
     pub timing: Timing,
     /// Links that lose everything, in this direction.
     pub cut: BTreeSet<(NodeId, NodeId)>,
+    /// Which messages are lost wherever they go.
+    pub loses: fn(&Envelope) -> bool,
     next_value: u64,
     /// Every entry that any node knew committed.
     committed: BTreeMap<u64, Entry>,
@@ -126,6 +128,7 @@ impl Net {
             queue: VecDeque::new(),
             timing: Timing::default(),
             cut: BTreeSet::new(),
+            loses: |_| false,
             next_value: 1,
             committed: BTreeMap::new(),
             leaders: BTreeMap::new(),
@@ -137,6 +140,19 @@ impl Net {
             net.add(id, config);
         }
         net
+    }
+
+    /// Every node's folder is made anew, for a log that begins behind `index`.
+    pub fn begin_at(&mut self, index: u64) {
+        for place in 0..self.nodes.len() {
+            let id = self.nodes[place].id;
+            self.crash(id);
+            let disk = &mut self.node_mut(id).disk;
+            disk.hard = HardState::default();
+            disk.log.base.index = LogIndex(index);
+            disk.config_index = index;
+            self.start(id);
+        }
     }
 
     /// A node with a new folder that knows this configuration.
@@ -359,6 +375,9 @@ impl Net {
 
     /// Gives a message to its receiver.
     pub fn hand_over(&mut self, envelope: Envelope) {
+        if (self.loses)(&envelope) {
+            return;
+        }
         let Envelope {
             from,
             to,
