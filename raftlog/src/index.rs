@@ -279,14 +279,23 @@ mod tests {
             batch(Some(control), from, 0, 4)
         };
         // Entries 10 to 13 were truncated from 11 on, and the batch with 10 and 11 is recycled.
-        for (covered, from, fits) in [(15, 11, true), (15, 12, true), (11, 11, true), (9, 11, false)] {
+        for (covered, from, fits) in [
+            (15, 11, true),
+            (15, 12, true),
+            (11, 11, true),
+            (9, 11, false),
+        ] {
             let mut index = BatchIndex::behind(LogIndex(covered), Term(6));
             let oldest = batch(None, 12, 2, 5);
             if index.apply(&oldest).is_err() {
                 assert!(!fits, "it begins behind what is covered");
                 continue;
             }
-            assert_eq!(index.apply(&truncate(from)).is_ok(), fits, "{covered} {from}");
+            assert_eq!(
+                index.apply(&truncate(from)).is_ok(),
+                fits,
+                "{covered} {from}"
+            );
             let base = LogIndex(from - 1);
             assert_eq!((index.base(), index.next_index()), (base, LogIndex(from)));
             assert!(index.spans().is_empty());
@@ -294,7 +303,10 @@ mod tests {
             assert_eq!(index.entries(), 5);
         }
         let mut without = index();
-        assert!(without.apply(&truncate(10)).is_err(), "no snapshot has what was there");
+        assert!(
+            without.apply(&truncate(10)).is_err(),
+            "no snapshot has what was there"
+        );
     }
 
     #[test]

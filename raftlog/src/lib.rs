@@ -80,6 +80,7 @@
 pub mod blocking;
 pub mod format;
 pub mod limits;
+pub mod peers;
 pub mod raft;
 pub mod snapshot;
 

@@ -100,6 +100,7 @@ pub struct Checks {
     since_us: BTreeMap<usize, Us>,
     /// Ready and not held up since: node and time, by term.
     ready: BTreeMap<u64, (usize, Us)>,
+    hung_until_us: Us,
     committed: BTreeMap<usize, u64>,
     told: BTreeMap<&'static str, u64>,
 }
@@ -132,6 +133,7 @@ impl Checks {
             requests: BTreeMap::new(),
             since_us: BTreeMap::new(),
             ready: BTreeMap::new(),
+            hung_until_us: 0,
             committed: BTreeMap::new(),
             told: BTreeMap::new(),
         }
@@ -222,6 +224,11 @@ impl Checks {
     pub fn froze(&mut self, node: usize) {
         self.deadlines.froze(node);
         self.held_up(node);
+    }
+
+    /// A disk hangs until then: a follower's may hold up every commit, and the leader leads on.
+    pub fn hangs(&mut self, until_us: Us) {
+        self.hung_until_us = self.hung_until_us.max(until_us);
     }
 
     fn held_up(&mut self, node: usize) {
@@ -369,7 +376,9 @@ impl Checks {
                 let Some((_, _, true)) = granted.ended else {
                     return;
                 };
-                let leader = self.ready.get(&term).copied().filter(|_| known == term);
+                let steady =
+                    |(_, ready_us): &(usize, Us)| known == term && *ready_us > self.hung_until_us;
+                let leader = self.ready.get(&term).copied().filter(steady);
                 if !self.wild_clocks {
                     let check = self.leases.expired(*token, &granted, self.now_us, leader);
                     self.check("early expiry", check);
@@ -433,6 +442,10 @@ impl Checks {
 
     fn told(&mut self, request: (u32, u64), verdict: Verdict, now_ms: u64) {
         *self.told.entry(letter(verdict)).or_default() += 1;
+        let serves = |verdict| !matches!(verdict, Verdict::Moved(_) | Verdict::NoLeader);
+        if serves(verdict) && verdict != Verdict::Indeterminate {
+            self.liveness.served(self.now_us);
+        }
         let check = self.one_answer.told(request, verdict);
         self.check("one answer", check);
         let check = self.deadlines.told(request, verdict, now_ms);
@@ -448,7 +461,6 @@ impl Checks {
                 self.check("definite answers", check);
                 if let Verdict::Acquired { token, .. } = verdict {
                     self.lost_grants.told(token);
-                    self.liveness.served(self.now_us);
                     let check = self
                         .tokens
                         .told(request, &key, lease_s, token, &self.history);

@@ -97,7 +97,9 @@ impl Sim {
             }
             Fault::Hang => {
                 let for_us = self.faulty.rng.range(50, 4_000) * MS;
-                self.hosts[node].hung_until_us = self.events.now_us() + for_us;
+                let until_us = self.events.now_us() + for_us;
+                self.hosts[node].hung_until_us = until_us;
+                self.checks.hangs(until_us);
             }
             Fault::Full => {
                 let has_room = self.faulty.rng.chance(500);

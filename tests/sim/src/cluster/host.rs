@@ -25,7 +25,7 @@ use crate::world::rng::Rng;
 /// What every node's log begins behind: `cluster init` made it so.
 pub const GENESIS: EntryId = EntryId {
     term: Term(0),
-    index: LogIndex(1 << 10),
+    index: LogIndex(1 << 20),
 };
 
 /// Bytes at the start of every batch that its checksum covers.
