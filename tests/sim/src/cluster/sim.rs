@@ -385,7 +385,12 @@ impl Sim {
             None => Vec::new(),
         };
         self.hosts[node].kill(&mut self.disk_rng);
-        self.deferred[node].clear();
+        for event in std::mem::take(&mut self.deferred[node]) {
+            // Who knocked while it stood still finds the door closed.
+            if let Event::ToNode(connection, ClientSays::Open) = event {
+                self.close_at_client(connection, 0);
+            }
+        }
         if power {
             self.hosts[node].same_boot = false;
             let report = self.hosts[node].disk.power_cut(&mut self.disk_rng);
