@@ -183,7 +183,14 @@ proptest! {
                     Input::Tick { now_ms: shell.now_ms }
                 }
                 2 => Input::Propose { count: 3, bytes: 30 },
-                3 => match dice.between(0, 6) {
+                3 => match dice.between(0, 7) {
+                    6 if shell.core.commit() > LogIndex(0) => {
+                        let index = shell.core.commit();
+                        let term = shell.core.term_at(index).expect("in the log");
+                        let last = EntryId { term, index };
+                        let snapshot = Snapshot { last, bytes: 10, id: 3 };
+                        Input::Compacted { snapshot, first_index: index.next() }
+                    }
                     0 => Input::Confirm { request: 1 },
                     1 => Input::Transfer { to: None },
                     2 => Input::PeerLost { peer },
