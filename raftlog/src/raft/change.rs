@@ -2,6 +2,7 @@
 
 use super::config::{Change, ChangeRefusal};
 use super::core::Core;
+use super::progress::State;
 use super::types::{AppendKind, Output, Role};
 use crate::limits::{CONFIG_BYTES, PROMOTION_LAG_ENTRIES};
 
@@ -42,7 +43,8 @@ impl Core {
             let caught_up = learner.is_some_and(|peer| {
                 let heard = self.now_ms.saturating_sub(peer.heard_ms) < self.timing.election_ms;
                 let lag = self.last().index.0 - peer.matched.0;
-                heard && lag <= PROMOTION_LAG_ENTRIES
+                let streams = matches!(peer.state, State::Stream);
+                heard && streams && lag <= PROMOTION_LAG_ENTRIES
             });
             if !caught_up {
                 return Err(ChangeRefusal::NotCaughtUp);

@@ -36,8 +36,8 @@ impl Core {
         }
         self.role = Role::PreCandidate;
         self.by_transfer = false;
-        // A leader that is not heard must not keep this node from answering others as one that
-        // knows of none; or two that ask each other would both refuse.
+        // What this node believed of a leader is over, for itself and for those that ask it: two
+        // that ask each other must not both refuse.
         self.leader = None;
         self.know_voters();
         let retry_ms = self.pre_vote_retry_ms();

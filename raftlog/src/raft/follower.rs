@@ -136,5 +136,10 @@ impl Core {
             report: self.report,
         };
         self.send(from, body, outputs);
+        if commit < self.acknowledged {
+            // The leader does not count all that was acknowledged: that may be lost.
+            self.acknowledged = commit;
+            self.acknowledge(outputs);
+        }
     }
 }

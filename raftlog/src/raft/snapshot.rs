@@ -16,11 +16,11 @@ impl Core {
         outputs: &mut Vec<Output>,
     ) {
         let newest = self.snapshot.map_or(LogIndex(0), |s| s.last.index);
-        if snapshot.last.index < newest {
+        let base = self.log.base().index;
+        if snapshot.last.index < newest.max(base) {
             // One that was being made when a newer one was installed.
             return;
         }
-        let base = self.log.base().index;
         assert!(
             snapshot.last.index <= self.commit && self.log.has(snapshot.last),
             "a snapshot of {:?}, committed is {}",

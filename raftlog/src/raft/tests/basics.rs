@@ -141,7 +141,9 @@ fn a_hung_disk_ends_a_leadership_and_keeps_from_standing_again() {
     let next = net.leader().expect("told, the others need no timeout");
     net.crash(next);
     net.run(2_000);
-    assert_eq!(net.leader(), None, "the hung one does not stand");
+    assert_eq!(net.leader(), None, "two are not there");
+    let hung = net.core(node_id(1));
+    assert_eq!(hung.role(), Role::Follower, "the hung one does not stand");
     net.node_mut(node_id(1)).held = false;
     net.persist(node_id(1));
     net.run(2_000);

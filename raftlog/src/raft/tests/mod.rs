@@ -1,6 +1,7 @@
 //! Tests of the core: a single voter against a model, and several on a network made of queues.
 
 mod basics;
+mod bounds;
 mod lies;
 mod net;
 mod parts;

@@ -370,21 +370,35 @@ fn a_snapshot_goes_in_chunks_and_again_if_it_was_damaged() {
         };
         assert!(outputs.contains(&store));
         assert_eq!(steps(&mut core, chunk(0, whole)), [], "it is being stored");
-        let hard = HardState {
-            term: Term(1),
-            voted_for: None,
-        };
-        steps(&mut core, Input::HardStatePersisted(hard));
         let outputs = steps(&mut core, stored(u64::from(whole)));
         assert_eq!(answers(&outputs), [u64::from(whole)]);
         let outputs = steps(&mut core, chunk(3, 5));
         assert_eq!(answers(&outputs), [u64::from(whole)], "it resumes there");
         steps(&mut core, chunk(u64::from(whole), 1));
-        let outputs = steps(&mut core, stored(snapshot.bytes));
-        assert_eq!(
-            outputs.last(),
-            Some(&Output::InstallSnapshot { snapshot, config })
-        );
+        let mut outputs = steps(&mut core, stored(snapshot.bytes));
+        let install = Output::InstallSnapshot { snapshot, config };
+        if damaged {
+            // The first time: the term that it came in is not on the disk yet.
+            assert!(!outputs.contains(&install));
+            let hard = HardState {
+                term: Term(1),
+                voted_for: None,
+            };
+            outputs = steps(&mut core, Input::HardStatePersisted(hard));
+        }
+        assert_eq!(outputs.last(), Some(&install));
+        let append = Body::Append {
+            previous: place(0, 0),
+            run: crate::raft::Run {
+                term: Term(1),
+                count: 1,
+                bytes: 1,
+                kind: crate::raft::AppendKind::Noop,
+            },
+            commit: LogIndex(1),
+        };
+        let outputs = steps(&mut core, heard(node_id(2), 1, append));
+        assert_eq!(outputs, [], "the log is about to go");
         let valid = !damaged;
         let outputs = steps(&mut core, Input::SnapshotInstalled { snapshot, valid });
         if damaged {
@@ -501,6 +515,178 @@ fn pre_votes_are_repeated_in_a_hurry_for_one_election_timeout() {
         }
     }
     assert_eq!(core.term(), Term(1), "asking raises no term");
+}
+
+#[test]
+fn a_voter_refuses_who_has_less_of_the_log() {
+    let voter = || {
+        let extents = [(2, 1), (5, 3)].map(|(last_index, term)| Extent {
+            last_index: LogIndex(last_index),
+            term: Term(term),
+            bytes: 1,
+            kind: ExtentKind::Commands,
+        });
+        let hard_state = HardState {
+            term: Term(3),
+            voted_for: None,
+        };
+        let start = Start {
+            extents: extents.to_vec(),
+            hard_state,
+            ..start()
+        };
+        let mut core = Core::new(start).expect("one node's state");
+        steps(&mut core, Input::Tick { now_ms: 0 });
+        core
+    };
+    let answer = |outputs: &[Output]| {
+        outputs.iter().find_map(|output| match output {
+            Output::Send { message, .. } => match message.body {
+                Body::VoteAnswer { granted } | Body::PreVoteAnswer { granted } => Some(granted),
+                _ => None,
+            },
+            _ => None,
+        })
+    };
+    for (term, index, granted) in [
+        (3, 5, true),
+        (3, 6, true),
+        (4, 1, true),
+        (3, 4, false),
+        (2, 9, false),
+    ] {
+        let last = place(term, index);
+        let mut core = voter();
+        let outputs = steps(&mut core, heard(node_id(2), 4, Body::PreVote { last }));
+        assert_eq!(answer(&outputs), Some(granted), "{last:?}");
+        assert_eq!(core.term(), Term(3), "a question raises no term");
+        let transfer = false;
+        let asked = heard(node_id(2), 4, Body::Vote { last, transfer });
+        let mut outputs = steps(&mut core, asked);
+        let voted_for = granted.then_some(node_id(2));
+        let term = Term(4);
+        let hard = HardState { term, voted_for };
+        assert!(outputs.contains(&Output::PersistHardState(hard)));
+        outputs.extend(steps(&mut core, Input::HardStatePersisted(hard)));
+        assert_eq!(answer(&outputs), Some(granted), "{last:?}");
+    }
+}
+
+#[test]
+fn nothing_is_committed_beyond_what_is_known_to_be_the_leaders() {
+    let extents = [(2, 1), (5, 2)].map(|(last_index, term)| Extent {
+        last_index: LogIndex(last_index),
+        term: Term(term),
+        bytes: 1,
+        kind: ExtentKind::Commands,
+    });
+    let hard_state = HardState {
+        term: Term(3),
+        voted_for: None,
+    };
+    let start = Start {
+        extents: extents.to_vec(),
+        hard_state,
+        ..start()
+    };
+    let mut core = Core::new(start).expect("one node's state");
+    steps(&mut core, Input::Tick { now_ms: 0 });
+    let commit = LogIndex(9);
+    let heartbeat = Body::Heartbeat {
+        round: 1,
+        commit,
+        rank: 0,
+    };
+    steps(&mut core, heard(node_id(2), 3, heartbeat));
+    assert_eq!(core.commit(), LogIndex(0), "nothing is known to match");
+    let append = |previous, count| Body::Append {
+        previous,
+        run: crate::raft::Run {
+            term: Term(1),
+            count,
+            bytes: 1,
+            kind: crate::raft::AppendKind::Commands,
+        },
+        commit,
+    };
+    // What is behind these may be another leader's.
+    steps(&mut core, heard(node_id(2), 3, append(place(1, 1), 0)));
+    assert_eq!(core.commit(), LogIndex(1));
+    steps(&mut core, heard(node_id(2), 3, append(place(1, 1), 1)));
+    assert_eq!(core.commit(), LogIndex(2));
+    assert_eq!(core.last_index(), LogIndex(5), "no conflict was seen");
+}
+
+#[test]
+fn a_voter_that_hears_a_leader_is_disturbed_only_by_its_wish() {
+    let mut core = Core::new(start()).expect("one node's state");
+    steps(&mut core, Input::Tick { now_ms: 0 });
+    let heartbeat = Body::Heartbeat {
+        round: 1,
+        commit: LogIndex(0),
+        rank: 0,
+    };
+    let election_ms = Timing::default().election_ms;
+    let vote = |transfer| {
+        let last = place(9, 9);
+        heard(node_id(3), 5, Body::Vote { last, transfer })
+    };
+    steps(&mut core, heard(node_id(2), 1, heartbeat));
+    let now_ms = election_ms - 1;
+    steps(&mut core, Input::Tick { now_ms });
+    assert_eq!(steps(&mut core, vote(false)), []);
+    assert_eq!(core.leader(), Some(node_id(2)));
+    steps(&mut core, vote(true));
+    assert_eq!(core.term(), Term(5));
+    let mut core = Core::new(start()).expect("one node's state");
+    steps(&mut core, Input::Tick { now_ms: 0 });
+    steps(&mut core, heard(node_id(2), 1, heartbeat));
+    let now_ms = election_ms;
+    steps(&mut core, Input::Tick { now_ms });
+    steps(&mut core, vote(false));
+    assert_eq!(core.term(), Term(5), "it is not heard any more");
+}
+
+#[test]
+fn a_split_vote_is_tried_again_in_a_hurry_if_the_leader_is_known_to_be_gone() {
+    let mut core = Core::new(start()).expect("one node's state");
+    steps(&mut core, Input::Tick { now_ms: 0 });
+    let heartbeat = Body::Heartbeat {
+        round: 1,
+        commit: LogIndex(0),
+        rank: 0,
+    };
+    steps(&mut core, heard(node_id(2), 1, heartbeat));
+    steps(&mut core, heard(node_id(2), 1, Body::NotLeading));
+    steps(&mut core, Input::Tick { now_ms: 5 });
+    let granted = true;
+    let yes = heard(node_id(3), 2, Body::PreVoteAnswer { granted });
+    steps(&mut core, yes);
+    assert_eq!(core.role(), Role::Candidate);
+    let vote = HardState {
+        term: Term(2),
+        voted_for: Some(node_id(1)),
+    };
+    steps(&mut core, Input::HardStatePersisted(vote));
+    assert!(core.next_deadline_ms() >= 505, "votes take a sync");
+    let granted = false;
+    steps(
+        &mut core,
+        heard(node_id(3), 2, Body::VoteAnswer { granted }),
+    );
+    assert!((15..=35).contains(&core.next_deadline_ms()));
+}
+
+#[test]
+fn who_would_vote_for_another_holds_back_for_a_moment() {
+    let mut core = Core::new(start()).expect("one node's state");
+    steps(&mut core, Input::Tick { now_ms: 0 });
+    let now_ms = core.next_deadline_ms() - 1;
+    steps(&mut core, Input::Tick { now_ms });
+    let last = place(0, 0);
+    steps(&mut core, heard(node_id(2), 1, Body::PreVote { last }));
+    let wait_ms = core.next_deadline_ms() - now_ms;
+    assert!((10..=30).contains(&wait_ms), "{wait_ms}");
 }
 
 #[test]

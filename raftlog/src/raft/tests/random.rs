@@ -112,6 +112,11 @@ fn calm(net: &mut Net) {
         net.step(*id, Input::DiskRoom { has_room });
     }
     net.run(2_000);
+    // Nothing is proposed any more: what was lost must not wait for that.
+    let leader = net.leader().expect("one leads");
+    let core = net.core(leader);
+    assert_eq!(core.commit(), core.last_index(), "{leader} is stuck");
+    assert!(core.config().config.replacement().is_none());
     for _ in 0..100 {
         // What a peer needs of a log that is gone comes by a snapshot, once there is one.
         if let Some(leader) = net.leader() {
