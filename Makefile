@@ -19,7 +19,7 @@ help:
 	@echo 'make verify    formatting, lints, the quick tests; edits nothing'
 	@echo 'make fix       the same, and edits what can be fixed by itself'
 	@echo 'make crowds    10,000 clients after one key, with 5,000 strangers beside them'
-	@echo 'make bounds    memory and idle time, measured at full size'
+	@echo 'make bounds    the crowds; memory and idle time, measured at full size'
 	@echo 'make bench     the published load against this server and a bare ceiling, by turns; one hot key'
 	@echo 'make fuzz      each fuzz target for FUZZ_SECONDS (60)'
 	@echo 'make powercut  power cuts under load on a disk that forgets (root); SEED=n CUTS=n'
@@ -72,12 +72,12 @@ fuzz:
 bench: release
 	$(RELEASE)/bench --server $(RELEASE)/ticketing $(BENCH_ARGS)
 
-# The long forms of what `make test` runs a slice of; they print their figures. The crowd needs
-# 16,000 open files.
+# The long forms of what `make test` runs a slice of; they print their figures, and fail when one is
+# over its bound. The crowd needs 16,000 open files.
 crowds:
 	$(CARGO) test --locked --test crowds -- --ignored --nocapture --test-threads 1
 
-bounds:
+bounds: crowds
 	$(CARGO) test --locked --test bounds -- --include-ignored --nocapture --test-threads 1
 
 # Power cuts under the real server, on a disk that forgets what was not synced. Needs root,

@@ -77,6 +77,10 @@ pub const ACCEPTED_IN_A_ROW: u32 = 32;
 /// what has come in only once no task is runnable.
 pub const ACCEPT_BREATH: Duration = Duration::from_micros(100);
 
+/// Connections that may wait for each shard to accept them; the kernel takes
+/// the lower of this and `net.core.somaxconn`.
+pub const LISTEN_BACKLOG: i32 = 16_384;
+
 /// Ciphertext read at once from one connection.
 pub const TLS_READ_BYTES: usize = 16 * 1024;
 

@@ -8,7 +8,7 @@ use std::cell::RefCell;
 use std::future::{Future, poll_fn};
 use std::io;
 use std::net::SocketAddr;
-use std::os::fd::{AsRawFd, BorrowedFd};
+use std::os::fd::{AsFd as _, AsRawFd, BorrowedFd, FromRawFd as _, IntoRawFd as _};
 use std::pin::Pin;
 use std::sync::mpsc;
 use std::task::{Context, Poll};
@@ -18,8 +18,11 @@ use std::time::{Duration, Instant};
 use futures_io::AsyncRead as _;
 use futures_io::AsyncWrite as _;
 use glommio::{LocalExecutorBuilder, Placement};
+use socket2::{Domain, Protocol, Type};
 
-use crate::limits::{KEEPALIVE_IDLE, KEEPALIVE_INTERVAL, KEEPALIVE_PROBES, RING_DEPTH};
+use crate::limits::{
+    KEEPALIVE_IDLE, KEEPALIVE_INTERVAL, KEEPALIVE_PROBES, LISTEN_BACKLOG, RING_DEPTH,
+};
 
 /// One point in time that all cores of a process count from.
 #[derive(Clone, Copy, Debug)]
@@ -205,17 +208,26 @@ impl Listener {
     /// # Errors
     /// The kernel's reason when the address cannot be used.
     pub fn bind(address: SocketAddr) -> io::Result<Self> {
-        let inner = glommio::net::TcpListener::bind(address).map_err(io::Error::from)?;
+        let domain = Domain::for_address(address);
+        let socket = socket2::Socket::new(domain, Type::STREAM, Some(Protocol::TCP))?;
+        socket.set_reuse_port(true)?;
+        socket.bind(&address.into())?;
+        // Not the runtime's own, which lets 1,024 wait: of a burst that is larger
+        // the kernel drops some that believe themselves connected.
+        socket.listen(LISTEN_BACKLOG)?;
+        prepare(socket.as_fd())?;
+        // SAFETY: the descriptor is open, and from here on the runtime's alone.
+        #[allow(unsafe_code)]
+        let inner = unsafe { glommio::net::TcpListener::from_raw_fd(socket.into_raw_fd()) };
         Ok(Self { inner })
     }
 
-    /// The next connection.
+    /// The next connection, its options set.
     ///
     /// # Errors
     /// The kernel's reason; running out of descriptors is the usual one.
     pub async fn accept(&self) -> io::Result<Socket> {
         let stream = self.inner.accept().await.map_err(io::Error::from)?;
-        with_fd(&stream, prepare)?;
         Ok(Socket {
             stream: RefCell::new(stream),
         })
@@ -264,8 +276,7 @@ impl Socket {
     }
 }
 
-/// The options of a client's socket. The runtime's listener offers no way to
-/// set them once for all that it accepts.
+/// The options of a listener; the sockets that it accepts inherit them.
 fn prepare(fd: BorrowedFd<'_>) -> io::Result<()> {
     use rustix::net::sockopt;
     // So that connections of the last run that are still closing do not keep
@@ -310,6 +321,39 @@ mod tests {
             }
             go_on.send(7).expect("the job waits");
             assert_eq!(job.await, Ok(7));
+        });
+        executor.expect("it starts").join().expect("no panic");
+    }
+
+    #[test]
+    fn a_burst_waits_to_be_accepted_and_every_socket_has_its_options() {
+        use rustix::net::sockopt;
+        let most = std::fs::read_to_string("/proc/sys/net/core/somaxconn").expect("readable");
+        let most: usize = most.trim().parse().expect("a number");
+        let mut files = rustix::process::getrlimit(rustix::process::Resource::Nofile);
+        files.current = files.maximum;
+        rustix::process::setrlimit(rustix::process::Resource::Nofile, files).expect("raised");
+        // Twice what the runtime's own listener would let wait.
+        let burst = most.min(2_048);
+        let executor = Executor::spawn("test", None, move || async move {
+            let listener = Listener::bind(SocketAddr::from(([127, 0, 0, 1], 0))).expect("bound");
+            let address = listener.inner.local_addr().expect("an address");
+            let mut waiting = Vec::new();
+            for number in 0..burst {
+                // One that finds no room is only tried again after a second.
+                let limit = Duration::from_millis(900);
+                let stream = std::net::TcpStream::connect_timeout(&address, limit);
+                waiting.push(stream.unwrap_or_else(|error| panic!("{number}: {error}")));
+            }
+            let socket = listener.accept().await.expect("accepted");
+            with_fd(&*socket.stream.borrow(), |fd| {
+                assert_eq!(sockopt::socket_reuseaddr(fd), Ok(true));
+                assert_eq!(sockopt::tcp_nodelay(fd), Ok(true));
+                assert_eq!(sockopt::socket_keepalive(fd), Ok(true));
+                assert_eq!(sockopt::tcp_keepidle(fd), Ok(KEEPALIVE_IDLE));
+                assert_eq!(sockopt::tcp_keepintvl(fd), Ok(KEEPALIVE_INTERVAL));
+                assert_eq!(sockopt::tcp_keepcnt(fd), Ok(KEEPALIVE_PROBES));
+            });
         });
         executor.expect("it starts").join().expect("no panic");
     }

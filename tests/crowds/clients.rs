@@ -19,6 +19,10 @@ use crate::support::raw::{acquire, release};
 /// How long all of a crowd may take: the longest wait there is.
 const CROWD_AT_MOST: Duration = Duration::from_secs(240);
 
+/// How long a handshake may take. When a burst overflows the listener's queue, the kernel can forget
+/// a connection that its client holds for made, and the server, which speaks first, never hears of it.
+const ENTER_WITHIN: Duration = Duration::from_secs(20);
+
 /// How long a client that was turned away lets things be.
 const TRY_AGAIN_AFTER: Duration = Duration::from_millis(100);
 
@@ -110,7 +114,8 @@ async fn visit(
     let mut tries = 0;
     let mut stream = loop {
         tries += 1;
-        match enter(address).await {
+        let entered = tokio::time::timeout(ENTER_WITHIN, enter(address)).await;
+        match entered.unwrap_or_else(|_| Err(ErrorKind::TimedOut.into())) {
             Ok(stream) => break stream,
             Err(error) if error.kind() == ErrorKind::PermissionDenied => return Err(error),
             Err(_) => tokio::time::sleep(TRY_AGAIN_AFTER).await,
