@@ -50,7 +50,7 @@ impl LockTable {
     /// `command`, which this table proposed while it served, will not be applied as its own.
     ///
     /// It is the oldest of that kind that the table has in flight for its key, as with
-    /// [`LockTable::apply`].
+    /// [`LockTable::apply`]. A grant whose Release is dropped becomes an orphan.
     pub fn dropped(
         &mut self,
         now_ms: u64,
@@ -90,6 +90,11 @@ impl LockTable {
         if releaser != NIL {
             self.waits.cancel(&mut self.requests, releaser);
             self.answer_and_forget(releaser, Answer::Indeterminate, out);
+        }
+        let entry = self.locks.get(lock);
+        if kind == Removal::Release && entry.is_held() && entry.token == token {
+            // Whoever wanted it released, client or table, has no other grant to use.
+            self.orphan(lock, out);
         }
     }
 }
