@@ -28,7 +28,6 @@ impl Mutant {
     /// Every mistake, and in how many seeds it must be found.
     #[cfg(feature = "bugs")]
     pub const ALL: &[(Self, u64)] = &[
-        (Self::Core(Bug::CommitsEarlierTermByCounting), 3_000),
         (Self::Core(Bug::VotesTwice), 200),
         (Self::Core(Bug::AnswersBeforePersisting), 400),
         (Self::Core(Bug::LeaderCountsUnpersisted), 400),

@@ -9,12 +9,11 @@ use ticketing_raftlog::raft::{Config, Input};
 use ticketing_raftlog::{NodeId, Verdict as LogVerdict};
 
 use super::faults::Faulty;
-use super::host::{DiskBug, Host, HostSetup, Job, Process, Reported, RoleIn, Working};
+use super::host::{Host, HostSetup, Job, Process, RoleIn};
 use crate::checkers::{Checks, Failure};
 use crate::clients::{Client, Heard, KeyBook};
-use crate::memlog::Write;
 use crate::mutants::Mutant;
-use crate::node::messages::{Effect, PeerFrame, Reply, Request, Seen, SnapshotFile, ToShard};
+use crate::node::messages::{Effect, PeerFrame, Reply, Request, Seen, SnapshotFile};
 use crate::plan::{MS, Plan, SECOND};
 use crate::world::clock::Clock;
 use crate::world::events::{Events, Us};
@@ -23,11 +22,11 @@ use crate::world::rng::Rng;
 use crate::world::story::{Keep, Story};
 
 /// How long a quiet log waits for its mark.
-const IDLE_MARK_US: Us = 50 * MS;
+pub(super) const IDLE_MARK_US: Us = 50 * MS;
 /// How long a run goes on after the faults have stopped.
 const CALM_US: Us = 75 * SECOND;
 /// From then on, counted from the calm, clients begin nothing new.
-pub const LAST_REQUEST_US: Us = 8 * SECOND;
+pub(super) const LAST_REQUEST_US: Us = 8 * SECOND;
 
 /// What is going to happen.
 #[derive(Debug)]
@@ -158,8 +157,8 @@ pub struct Sim {
     pub(super) checks: Checks,
     pub(super) story: Story,
     pub(super) calm: bool,
-    deferred: Vec<Vec<Event>>,
-    connections_made: u32,
+    pub(super) deferred: Vec<Vec<Event>>,
+    pub(super) connections_made: u32,
     pub(super) faulty: Faulty,
 }
 
@@ -473,7 +472,7 @@ impl Sim {
         self.lane_rng.range(1, most_us)
     }
 
-    fn wake_role(&mut self, node: usize) {
+    pub(super) fn wake_role(&mut self, node: usize) {
         let delay_us = self.lane_rng.range(1, 60);
         let life = self.hosts[node].life;
         if let Some(process) = &mut self.hosts[node].process
@@ -485,7 +484,7 @@ impl Sim {
         }
     }
 
-    fn wake_shard(&mut self, node: usize, shard: usize) {
+    pub(super) fn wake_shard(&mut self, node: usize, shard: usize) {
         let life = self.hosts[node].life;
         let due = self.hosts[node]
             .process
@@ -557,7 +556,7 @@ impl Sim {
         self.events.after(delay_us, Event::Start(node));
     }
 
-    fn run_role(&mut self, node: usize) {
+    pub(super) fn run_role(&mut self, node: usize) {
         let now_us = self.events.now_us();
         let now_ms = self.now_ms(node);
         self.story.note(&[5, node as u64, now_us]);
@@ -618,7 +617,7 @@ impl Sim {
         }
     }
 
-    fn run_shard(&mut self, node: usize, shard: usize) {
+    pub(super) fn run_shard(&mut self, node: usize, shard: usize) {
         let now_us = self.events.now_us();
         let now_ms = self.now_ms(node);
         self.story.note(&[6, node as u64, shard as u64, now_us]);
@@ -704,7 +703,7 @@ impl Sim {
         self.take_writes(node);
     }
 
-    fn seen(&mut self, node: usize, seen: &Seen) {
+    pub(super) fn seen(&mut self, node: usize, seen: &Seen) {
         let now_us = self.events.now_us();
         match seen {
             Seen::Role { role, term, leader } => {
@@ -747,303 +746,6 @@ impl Sim {
         };
         let now_ms = self.hosts[node].clock.shown_ms(now_us);
         self.checks.seen(now_us, now_ms, node, process, seen);
-    }
-
-    // The disk.
-
-    fn take_writes(&mut self, node: usize) {
-        if let Some(process) = &mut self.hosts[node].process {
-            while let Some(write) = process.log.take_write() {
-                process.jobs.push_back(Job::Write(write));
-            }
-        }
-        self.work(node);
-    }
-
-    fn work(&mut self, node: usize) {
-        let now_us = self.events.now_us();
-        let syncs_nothing = self.setup.disk_bug == Some(DiskBug::SyncsNothing);
-        let Host {
-            process,
-            disk,
-            life,
-            hung_until_us,
-            ..
-        } = &mut self.hosts[node];
-        let Some(process) = process.as_mut().filter(|process| process.working.is_none()) else {
-            return;
-        };
-        let working = match process.jobs.pop_front() {
-            None => return,
-            Some(Job::Hard(hard)) => Working::Hard(hard),
-            Some(Job::Write(write)) => {
-                let mut reported = Vec::new();
-                let mut write_one = |write: Write| {
-                    if write.new_segment {
-                        let bytes = ticketing_raftlog::limits::MIN_SEGMENT_BYTES;
-                        disk.add(write.use_number, bytes, None);
-                    }
-                    disk.write(write.use_number, write.offset, &write.bytes);
-                    process.log.written(&write.summary);
-                    reported.push(Reported {
-                        summary: write.summary,
-                        epoch: write.epoch,
-                        up_to: write.up_to,
-                        reset: write.reset,
-                    });
-                };
-                write_one(write);
-                while let Some(Job::Write(_)) = process.jobs.front() {
-                    if let Some(Job::Write(write)) = process.jobs.pop_front() {
-                        write_one(write);
-                    }
-                }
-                let sync = if syncs_nothing {
-                    crate::world::disk::Sync::default()
-                } else {
-                    disk.begin_sync()
-                };
-                Working::Sync(sync, reported)
-            }
-        };
-        process.working = Some(working);
-        let (low, high) = self.plan.sync_us;
-        let mut done_us = now_us + self.disk_rng.range(low, high);
-        if *hung_until_us > now_us {
-            done_us = done_us.max(*hung_until_us);
-        }
-        self.events
-            .at(done_us, Event::Process(node, *life, Inside::Disk));
-    }
-
-    fn disk_done(&mut self, node: usize) {
-        let now_us = self.events.now_us();
-        self.story.note(&[10, node as u64, now_us]);
-        let host = &mut self.hosts[node];
-        let Some(process) = &mut host.process else {
-            return;
-        };
-        let mut resets = Vec::new();
-        match process.working.take() {
-            Some(Working::Hard(hard)) => {
-                host.hard = hard;
-                process
-                    .role_inbox
-                    .push_back(RoleIn::Core(Input::HardStatePersisted(hard)));
-                self.checks.hard_state(node, hard);
-            }
-            Some(Working::Sync(sync, reported)) => {
-                host.disk.end_sync(&sync);
-                for (at, one) in reported.iter().enumerate() {
-                    process.log.synced(one.summary.end());
-                    resets.extend(one.reset);
-                    let last_of_epoch = reported
-                        .get(at + 1)
-                        .is_none_or(|next| next.epoch != one.epoch);
-                    if last_of_epoch {
-                        let input = Input::Persisted {
-                            epoch: one.epoch,
-                            up_to: one.up_to,
-                        };
-                        process.role_inbox.push_back(RoleIn::Core(input));
-                    }
-                }
-                process.log.recycle(&mut host.disk);
-                let life = host.life;
-                self.events
-                    .after(IDLE_MARK_US, Event::Process(node, life, Inside::Mark));
-            }
-            None => {}
-        }
-        for index in resets {
-            self.hosts[node].reset_is_durable(index);
-        }
-        self.wake_role(node);
-        self.work(node);
-    }
-
-    // The network.
-
-    fn send_frame(&mut self, from: usize, to: usize, frame: PeerFrame) {
-        let now_us = self.events.now_us();
-        for at_us in self
-            .net
-            .send(now_us, from, to, &mut self.net_rng)
-            .into_iter()
-            .flatten()
-        {
-            let frame = frame.clone();
-            self.events.at(at_us, Event::Frame { to, from, frame });
-        }
-    }
-
-    pub(super) fn client(&mut self, client: usize, heard: Heard) {
-        let now_us = self.events.now_us();
-        let mut wants = Vec::new();
-        let last_us = self.plan.calm_at_us + LAST_REQUEST_US;
-        self.clients[client].hear(now_us, last_us, heard, &mut wants);
-        for want in wants {
-            self.want(client, want);
-        }
-    }
-
-    fn want(&mut self, client: usize, want: crate::clients::Want) {
-        use crate::clients::Want;
-        let now_us = self.events.now_us();
-        match want {
-            Want::Timer(after_us, timer) => {
-                self.events.after(after_us, Event::Client(client, timer));
-            }
-            Want::Connect(node) => {
-                self.connections_made += 1;
-                let connection = self.connections_made;
-                self.connections.insert(
-                    connection,
-                    Connection {
-                        client,
-                        node,
-                        open_at_client: true,
-                    },
-                );
-                self.client_sends(connection, ClientSays::Open);
-            }
-            Want::Send(connection, request) => {
-                self.checks.sent(now_us, connection, &request);
-                self.tell(|| format!("client {client} on {connection}: {request}"));
-                self.client_sends(connection, ClientSays::Ask(request));
-            }
-            Want::Close(connection) => {
-                if let Some(connection) = self.connections.get_mut(&connection) {
-                    connection.open_at_client = false;
-                }
-                self.client_sends(connection, ClientSays::Close);
-            }
-            Want::Tell(event) => {
-                self.tell(|| format!("client {client} {event}"));
-                self.checks.client(now_us, &event);
-            }
-        }
-    }
-
-    fn client_sends(&mut self, connection: u32, says: ClientSays) {
-        let now_us = self.events.now_us();
-        let Some(&Connection { client, node, .. }) = self.connections.get(&connection) else {
-            return;
-        };
-        let place = self.plan.nodes + client;
-        match self.net.send(now_us, place, node, &mut self.net_rng)[0] {
-            Some(at_us) => self.events.at(at_us, Event::ToNode(connection, says)),
-            None => self.break_connection(connection),
-        }
-    }
-
-    fn send_to_client(&mut self, connection: u32, says: NodeSays) {
-        let now_us = self.events.now_us();
-        let Some(&Connection { client, node, .. }) = self.connections.get(&connection) else {
-            return;
-        };
-        let place = self.plan.nodes + client;
-        match self.net.send(now_us, node, place, &mut self.net_rng)[0] {
-            Some(at_us) => self.events.at(at_us, Event::ToClient(connection, says)),
-            None => self.break_connection(connection),
-        }
-    }
-
-    /// Both ends find out, each in its own time.
-    pub(super) fn break_connection(&mut self, connection: u32) {
-        let seen_us = self.net_rng.range(10, 1_500) * MS;
-        self.close_at_client(connection, seen_us);
-        let seen_us = self.net_rng.range(10, 1_500) * MS;
-        self.events
-            .after(seen_us, Event::ToNode(connection, ClientSays::Close));
-    }
-
-    fn close_at_client(&mut self, connection: u32, least_us: Us) {
-        let seen_us = least_us + self.net_rng.range(1_000, 20_000);
-        self.events
-            .after(seen_us, Event::ToClient(connection, NodeSays::Closed));
-    }
-
-    fn client_says(&mut self, connection: u32, says: ClientSays) {
-        let Some(&Connection { node, .. }) = self.connections.get(&connection) else {
-            return;
-        };
-        if self.hosts[node].frozen {
-            self.deferred[node].push(Event::ToNode(connection, says));
-            return;
-        }
-        let shard = self.rng.next();
-        let Some(process) = &mut self.hosts[node].process else {
-            if matches!(says, ClientSays::Open) {
-                self.close_at_client(connection, 0);
-            }
-            return;
-        };
-        self.story
-            .note(&[11, u64::from(connection), self.events.now_us()]);
-        if matches!(says, ClientSays::Open) {
-            if process.stopping {
-                return self.close_at_client(connection, 0);
-            }
-            let shard = (shard % process.shards.len() as u64) as u16;
-            process.connections.insert(connection, shard);
-        }
-        let Some(&shard) = process.connections.get(&connection) else {
-            return;
-        };
-        let message = match says {
-            ClientSays::Open => ToShard::Connected(connection),
-            ClientSays::Ask(request) => ToShard::Requested(connection, request),
-            ClientSays::Close => {
-                process.connections.remove(&connection);
-                ToShard::Closed(connection)
-            }
-        };
-        let opened = matches!(message, ToShard::Connected(_));
-        if let ToShard::Requested(_, request) = &message {
-            let now_us = self.events.now_us();
-            let now_ms = self.hosts[node].clock.shown_ms(now_us);
-            self.checks
-                .arrived(now_us, now_ms, node, connection, request);
-        }
-        if let ToShard::Closed(_) = &message {
-            self.checks.disconnected(connection);
-        }
-        if let Some(process) = &mut self.hosts[node].process {
-            process.shard_inbox[usize::from(shard)].push_back(message);
-        }
-        self.wake_shard(node, usize::from(shard));
-        if opened {
-            self.send_to_client(connection, NodeSays::Opened);
-        }
-    }
-
-    fn node_says(&mut self, connection: u32, says: NodeSays) {
-        let now_us = self.events.now_us();
-        let Some(entry) = self.connections.get_mut(&connection) else {
-            return;
-        };
-        if !entry.open_at_client {
-            return;
-        }
-        let Connection { client, node, .. } = *entry;
-        self.story.note(&[12, u64::from(connection), now_us]);
-        let heard = match says {
-            NodeSays::Opened => Heard::Opened(node, connection),
-            NodeSays::Reply(reply) => {
-                if let Reply::Answer(id, verdict) = reply {
-                    self.checks.answered(now_us, connection, id, verdict);
-                }
-                Heard::Reply(connection, reply)
-            }
-            NodeSays::Closed => {
-                entry.open_at_client = false;
-                // The other end hears of it as well.
-                self.client_sends(connection, ClientSays::Close);
-                Heard::Closed(node, connection)
-            }
-        };
-        self.client(client, heard);
     }
 
     // The end.
