@@ -221,6 +221,8 @@ impl BatchIndex {
         if let Some((_, term)) = self
             .covered
             .filter(|(index, _)| index.next() == batch.first_index)
+            // Entries of an earlier term were truncated later on: the snapshot's are not before them.
+            .filter(|(_, term)| batch.entries == 0 || batch.first_term >= *term)
         {
             self.base_term = term;
             self.last_term = term;
@@ -306,6 +308,27 @@ mod tests {
         assert!(
             without.apply(&truncate(10)).is_err(),
             "no snapshot has what was there"
+        );
+    }
+
+    #[test]
+    fn the_oldest_batches_may_be_of_an_earlier_term_than_the_snapshot_before_them() {
+        let mut index = BatchIndex::behind(LogIndex(10), Term(6));
+        index
+            .apply(&batch(None, 11, 2, 4))
+            .expect("truncated later");
+        index.apply(&batch(None, 13, 2, 4)).expect("as well");
+        let control = Control::Truncate {
+            from: LogIndex(9),
+            previous_term: Term(3),
+        };
+        index
+            .apply(&batch(Some(control), 9, 0, 3))
+            .expect("the snapshot covers it");
+        index.apply(&batch(None, 9, 3, 6)).expect("it follows");
+        assert_eq!(
+            (index.last_term(), index.next_index()),
+            (Term(6), LogIndex(12))
         );
     }
 

@@ -343,7 +343,7 @@ impl Client {
             return wants.push(Want::Timer(50 * MS, id));
         };
         self.requests_made += 1;
-        let request_id = self.requests_made << 8 | self.number as u64 + 1;
+        let request_id = (self.requests_made << 8) | (self.number as u64 + 1);
         task.request = Some(request_id);
         self.requests.insert(request_id, (id, connection));
         let (request, patience_us) = if acquires {

@@ -41,7 +41,7 @@ fn main() -> ExitCode {
         }
     };
     if options.mutants {
-        return mutants(options.only.as_deref());
+        return mutants(options.only.as_deref(), options.from);
     }
     if let Some(seed) = options.seed {
         let keep = if options.quiet {
@@ -81,7 +81,7 @@ fn main() -> ExitCode {
 
 /// Makes each mistake in turn until a seed finds it, and prints which checker did.
 #[cfg(feature = "bugs")]
-fn mutants(only: Option<&str>) -> ExitCode {
+fn mutants(only: Option<&str>, from: u64) -> ExitCode {
     use ticketing_sim::mutants::Mutant;
 
     println!(
@@ -95,7 +95,7 @@ fn mutants(only: Option<&str>) -> ExitCode {
             continue;
         }
         let (next, found) = (
-            AtomicU64::new(1),
+            AtomicU64::new(from),
             std::sync::Mutex::new(None::<(u64, &str)>),
         );
         let threads = std::thread::available_parallelism().map_or(1, usize::from);
@@ -115,6 +115,9 @@ fn mutants(only: Option<&str>) -> ExitCode {
                         if let Ok(mut found) = found.lock()
                             && found.is_none_or(|first| seed < first.0)
                         {
+                            if only.is_some() {
+                                println!("seed {seed}: {}", failure.what);
+                            }
                             *found = Some((seed, failure.checker));
                         }
                     }
@@ -137,7 +140,7 @@ fn mutants(only: Option<&str>) -> ExitCode {
 }
 
 #[cfg(not(feature = "bugs"))]
-fn mutants(_only: Option<&str>) -> ExitCode {
+fn mutants(_only: Option<&str>, _from: u64) -> ExitCode {
     eprintln!("sim: built without the mistakes; `make sim-mutants` builds them in");
     ExitCode::from(2)
 }

@@ -240,7 +240,7 @@ impl Host {
         self.same_boot = true;
         let snapshot = self.snapshot.clone();
         let shards = rng.range(1, 4) as usize;
-        let key_seed = rng.next();
+        let key_seed = rng.draw();
         let base = recovered.log.base();
         let config = snapshot.as_ref().map_or(setup.config, |file| file.config);
         let mut configs = vec![ConfigEntry {
@@ -257,7 +257,7 @@ impl Host {
                 snapshot: snapshot.as_ref().map(|file| file.snapshot),
                 configs,
                 timing: setup.timing,
-                seed: rng.next(),
+                seed: rng.draw(),
                 #[cfg(feature = "bugs")]
                 bug: setup.bug,
             },

@@ -62,6 +62,10 @@ pub enum Event {
 
 /// What happens inside a process.
 #[derive(Debug)]
+#[expect(
+    clippy::large_enum_variant,
+    reason = "snapshots are few, and events are moved once"
+)]
 pub enum Inside {
     /// The role looks at its inbox and the clock.
     Role,

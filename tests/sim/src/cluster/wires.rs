@@ -115,7 +115,7 @@ impl Sim {
             self.deferred[node].push(Event::ToNode(connection, says));
             return;
         }
-        let shard = self.rng.next();
+        let shard = self.rng.draw();
         let Some(process) = &mut self.hosts[node].process else {
             if matches!(says, ClientSays::Open) {
                 self.close_at_client(connection, 0);

@@ -107,6 +107,10 @@ impl Verdict {
 
 /// Between nodes.
 #[derive(Clone, Debug)]
+#[expect(
+    clippy::large_enum_variant,
+    reason = "nearly every frame is of the large kind"
+)]
 pub enum PeerFrame {
     /// A message of the Raft cores.
     Raft {

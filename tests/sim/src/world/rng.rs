@@ -27,11 +27,11 @@ impl Rng {
     /// what another one gets.
     #[must_use]
     pub fn fork(&mut self, label: u64) -> Self {
-        Self::new(self.next() ^ label.wrapping_mul(0x9e37_79b9_7f4a_7c15))
+        Self::new(self.draw() ^ label.wrapping_mul(0x9e37_79b9_7f4a_7c15))
     }
 
     /// The next 64 bits.
-    pub fn next(&mut self) -> u64 {
+    pub fn draw(&mut self) -> u64 {
         let result = self.state[1].wrapping_mul(5).rotate_left(7).wrapping_mul(9);
         let t = self.state[1] << 17;
         self.state[2] ^= self.state[0];
@@ -45,7 +45,7 @@ impl Rng {
 
     /// A number below `bound`; 0 when the bound is 0.
     pub fn below(&mut self, bound: u64) -> u64 {
-        ((u128::from(self.next()) * u128::from(bound)) >> 64) as u64
+        ((u128::from(self.draw()) * u128::from(bound)) >> 64) as u64
     }
 
     /// A number from `low` to `high`, both possible.
@@ -85,10 +85,10 @@ mod tests {
     #[test]
     fn a_seed_has_one_stream() {
         let (mut a, mut b) = (Rng::new(7), Rng::new(7));
-        assert!((0..100).all(|_| a.next() == b.next()));
-        assert_ne!(Rng::new(7).next(), Rng::new(8).next());
+        assert!((0..100).all(|_| a.draw() == b.draw()));
+        assert_ne!(Rng::new(7).draw(), Rng::new(8).draw());
         let mut fork = a.fork(1);
-        assert_ne!(fork.next(), b.fork(2).next());
+        assert_ne!(fork.draw(), b.fork(2).draw());
     }
 
     #[test]
