@@ -95,7 +95,7 @@ pub const WINDOW_BYTES: u64 = 8 << 20;
 /// Most bytes of a snapshot in one message.
 pub const SNAPSHOT_CHUNK_BYTES: u32 = 256 << 10;
 
-/// What a configuration counts for among payload bytes.
+/// Most bytes of an encoded configuration; what one counts for among payload bytes.
 pub const CONFIG_BYTES: u64 = 256;
 
 /// Largest term that is believed when a peer names it: real ones grow by one an election.

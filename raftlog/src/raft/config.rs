@@ -100,6 +100,9 @@ pub enum ConfigError {
     /// A member stands in it twice.
     #[error("node {0} is named twice")]
     Twice(NodeId),
+    /// The bytes are no configuration's.
+    #[error("the bytes are not those of a configuration")]
+    Malformed,
     /// The replacement's place is not there.
     #[error("slot {} is not below the number of voters", .0.0)]
     NoSuchSlot(Slot),

@@ -10,6 +10,7 @@
 mod bugs;
 mod change;
 mod config;
+mod config_bytes;
 mod confirm;
 mod core;
 mod election;

@@ -117,9 +117,6 @@ pub enum StartError {
 impl Start {
     /// The start of a single node: its only voter, with nobody to send its log to, so that only
     /// the log's end matters.
-    ///
-    /// # Panics
-    /// Never: one voter is a valid configuration.
     #[must_use]
     pub fn single(
         node_id: NodeId,

@@ -14,7 +14,8 @@ pub struct Epoch(pub u64);
 /// Something that happened.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Input {
-    /// Time has passed.
+    /// Time has passed. To be given before anything else that has happened meanwhile: until then
+    /// the core goes by the time of the last one.
     Tick {
         /// The caller's monotonic clock, in milliseconds; it never goes back.
         now_ms: u64,
@@ -155,7 +156,8 @@ pub enum Output {
         source: Source,
     },
     /// Send a message. For [`Body::Append`](super::Body::Append) the payloads of its entries, and
-    /// for [`Body::SnapshotChunk`](super::Body::SnapshotChunk) its bytes, are read by the caller.
+    /// for [`Body::SnapshotChunk`](super::Body::SnapshotChunk) its bytes, are read by the caller;
+    /// the entries may be those of an append just before, which is not written yet.
     /// It may be lost, but should not overtake another to the same peer.
     Send {
         /// To whom.
