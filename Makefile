@@ -12,7 +12,7 @@ FUZZ_FLAGS := -Cpasses=sancov-module -Cllvm-args=-sanitizer-coverage-level=4 \
 FUZZ_HOST := $(shell rustc -vV | sed -n 's/^host: //p')
 FUZZ_SECONDS ?= 60
 
-.PHONY: help build test verify fix quick-tests bench crowds bounds fuzz powercut powercut-quick powercut-nosync release
+.PHONY: help build test verify fix quick-tests bench raft-step crowds bounds fuzz powercut powercut-quick powercut-nosync release
 
 help:
 	@echo 'make test      every test that CI runs'
@@ -21,6 +21,7 @@ help:
 	@echo 'make crowds    10,000 clients after one key, with 5,000 strangers beside them'
 	@echo 'make bounds    the crowds; memory and idle time, measured at full size'
 	@echo 'make bench     the published load against this server and a bare ceiling, by turns; one hot key'
+	@echo 'make raft-step what a step of the Raft core costs'
 	@echo 'make fuzz      each fuzz target for FUZZ_SECONDS (60)'
 	@echo 'make powercut  power cuts under load on a disk that forgets (root); SEED=n CUTS=n'
 	@echo 'make powercut-nosync  the same without syncs: succeeds when that is found out'
@@ -71,6 +72,10 @@ fuzz:
 # BENCH_ARGS='--rounds 5 --pairs 200000' for longer runs.
 bench: release
 	$(RELEASE)/bench --server $(RELEASE)/ticketing $(BENCH_ARGS)
+
+# What a step of the Raft core costs.
+raft-step:
+	$(CARGO) test --release --locked --package ticketing-raftlog --test step_cost -- --nocapture --test-threads 1
 
 # The long forms of what `make test` runs a slice of; they print their figures, and fail when one is
 # over its bound. The crowd needs 16,000 open files.

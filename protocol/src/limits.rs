@@ -93,11 +93,8 @@ pub const PEER_ENTRIES_MAX: u32 = 16 << 10;
 pub const PEER_RECORDS_MAX_BYTES: usize = 1 << 20;
 /// Most bytes of a snapshot in one frame.
 pub const PEER_CHUNK_MAX: usize = 256 << 10;
-/// Most members of a cluster without a vote.
-pub const PEER_LEARNERS_MAX: u8 = 4;
-/// Longest encoding of a cluster's members: four counts, then everybody.
-pub const PEER_CONFIG_MAX_BYTES: usize =
-    4 + 16 * (VOTERS_MAX as usize + 1 + PEER_LEARNERS_MAX as usize);
+/// Longest encoding of a cluster's members.
+pub const PEER_CONFIG_MAX_BYTES: usize = 255;
 /// Longest body of a frame between nodes, far above the fixed fields of any kind beside its
 /// records or bytes.
 pub const PEER_BODY_MAX: usize = PEER_RECORDS_MAX_BYTES + 1024;

@@ -3,8 +3,7 @@
 use super::frame::Malformed;
 use super::wire::{Reader, put_u32, put_u64};
 use crate::limits::{
-    PEER_CHUNK_MAX, PEER_CONFIG_MAX_BYTES, PEER_ENTRIES_MAX, PEER_LEARNERS_MAX,
-    PEER_RECORDS_MAX_BYTES,
+    PEER_CHUNK_MAX, PEER_CONFIG_MAX_BYTES, PEER_ENTRIES_MAX, PEER_RECORDS_MAX_BYTES,
 };
 use crate::validate_key;
 
@@ -28,7 +27,7 @@ pub enum Kind {
     Noop = 0,
     /// Commands of the lock tables.
     Commands = 1,
-    /// A configuration of the cluster; its record's payload is a [`Config`].
+    /// A configuration of the cluster.
     Config = 2,
 }
 
@@ -57,18 +56,6 @@ pub struct SnapshotId {
     pub id: u64,
 }
 
-/// The cluster's members: voters u8, slot being replaced u8 (255: none), learners u8, zero, then
-/// 16 bytes for each voter by slot, for the one that replaces one, and for each learner.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Config {
-    /// By slot: 3 or 5; 1 is a node alone.
-    pub voters: Vec<[u8; NODE_ID_LEN]>,
-    /// The slot that is being taken over, and by whom.
-    pub replacement: Option<(u8, [u8; NODE_ID_LEN])>,
-    /// Without a vote.
-    pub learners: Vec<[u8; NODE_ID_LEN]>,
-}
-
 /// What a node tells its leader of itself: one byte, bit 0 room on its disk, bit 1 fit to lead.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Report {
@@ -77,9 +64,6 @@ pub struct Report {
     /// Leadership may be handed to it.
     pub fit_to_lead: bool,
 }
-
-/// No slot is being replaced.
-const NO_SLOT: u8 = 255;
 
 macro_rules! kinds {
     ($($name:ident = $value:literal),+ $(,)?) => {
@@ -105,6 +89,7 @@ kinds! {
     DO_YOU_LEAD = 13,
     NOT_LEADING = 14,
     TERM_OVER = 15,
+    NEEDS_SNAPSHOT = 16,
     RELEASE = 32,
     RELEASE_ANSWER = 33,
     STATE_HASH = 34,
@@ -181,7 +166,8 @@ pub enum Body<'a> {
         snapshot: SnapshotId,
         /// Where in the file.
         offset: u64,
-        /// The configuration at its last index, encoded; [`Config::parse`] reads it.
+        /// The configuration at its last index, as its record in the log has it; judged by
+        /// whoever knows the log's format.
         config: &'a [u8],
         /// The bytes; none only asks.
         bytes: &'a [u8],
@@ -201,6 +187,8 @@ pub enum Body<'a> {
     NotLeading,
     /// Kind 15: What this answers is of a term that is over. Empty.
     TermOver,
+    /// Kind 16: the sender knows no members, and needs a snapshot to begin with. Empty.
+    NeedsSnapshot,
     /// Kind 32: An ex-leader asks the leader to release a grant that nobody wants: number u64, token
     /// u64, then the key.
     Release {
@@ -245,6 +233,7 @@ impl<'a> Body<'a> {
             Self::DoYouLead => kind::DO_YOU_LEAD,
             Self::NotLeading => kind::NOT_LEADING,
             Self::TermOver => kind::TERM_OVER,
+            Self::NeedsSnapshot => kind::NEEDS_SNAPSHOT,
             Self::Release { .. } => kind::RELEASE,
             Self::ReleaseAnswer { .. } => kind::RELEASE_ANSWER,
             Self::StateHash { .. } => kind::STATE_HASH,
@@ -317,7 +306,11 @@ impl<'a> Body<'a> {
                 snapshot.encode(out);
                 put_u64(out, next_offset);
             }
-            Self::TimeoutNow | Self::DoYouLead | Self::NotLeading | Self::TermOver => {}
+            Self::TimeoutNow
+            | Self::DoYouLead
+            | Self::NotLeading
+            | Self::TermOver
+            | Self::NeedsSnapshot => {}
             Self::Release { number, token, key } => {
                 put_u64(out, number);
                 put_u64(out, token);
@@ -387,9 +380,11 @@ impl<'a> Body<'a> {
                 let snapshot = SnapshotId::read(reader)?;
                 let offset = reader.u64()?;
                 let config_bytes = usize::from(reader.u8()?);
+                if config_bytes > PEER_CONFIG_MAX_BYTES {
+                    return None;
+                }
                 reader.zeros::<3>()?;
                 let config = reader.bytes(config_bytes)?;
-                Config::parse(config)?;
                 Self::SnapshotChunk {
                     snapshot,
                     offset,
@@ -405,6 +400,7 @@ impl<'a> Body<'a> {
             kind::DO_YOU_LEAD => Self::DoYouLead,
             kind::NOT_LEADING => Self::NotLeading,
             kind::TERM_OVER => Self::TermOver,
+            kind::NEEDS_SNAPSHOT => Self::NeedsSnapshot,
             kind::RELEASE => Self::Release {
                 number: reader.u64()?,
                 token: reader.u64().filter(|token| *token != 0)?,
@@ -419,62 +415,6 @@ impl<'a> Body<'a> {
             },
             _ => return None,
         })
-    }
-}
-
-impl Config {
-    /// Appends it to `out`: also the payload of its entry in the log.
-    ///
-    /// # Panics
-    /// When it is not one that [`Config::parse`] accepts.
-    pub fn encode(&self, out: &mut Vec<u8>) {
-        let start = out.len();
-        let slot = self.replacement.map_or(NO_SLOT, |(slot, _)| slot);
-        // Bounded by the check below; a count that wraps does not pass it.
-        out.extend_from_slice(&[self.voters.len() as u8, slot, self.learners.len() as u8, 0]);
-        let new = self.replacement.iter().map(|(_, new)| new);
-        for node in self.voters.iter().chain(new).chain(&self.learners) {
-            out.extend_from_slice(node);
-        }
-        assert_eq!(Self::parse(&out[start..]).as_ref(), Some(self), "members");
-    }
-
-    /// Reads what [`Config::encode`] wrote; `None` for anything else: another number of voters, too
-    /// many learners, a slot that is not there, somebody twice.
-    #[must_use]
-    pub fn parse(bytes: &[u8]) -> Option<Self> {
-        let mut reader = Reader(bytes);
-        let voters = reader.u8().filter(|count| matches!(count, 1 | 3 | 5))?;
-        let slot = reader.u8()?;
-        let learners = reader.u8().filter(|count| *count <= PEER_LEARNERS_MAX)?;
-        reader.zeros::<1>()?;
-        let mut nodes =
-            |count: u8| -> Option<Vec<_>> { (0..count).map(|_| reader.array()).collect() };
-        let voters = nodes(voters)?;
-        let replacement = match slot {
-            NO_SLOT => None,
-            slot if usize::from(slot) < voters.len() => Some((slot, nodes(1)?.pop()?)),
-            _ => return None,
-        };
-        let learners = nodes(learners)?;
-        let config = Self {
-            voters,
-            replacement,
-            learners,
-        };
-        (reader.0.is_empty() && !config.names_anybody_twice()).then_some(config)
-    }
-
-    fn names_anybody_twice(&self) -> bool {
-        let new = self.replacement.iter().map(|(_, new)| new);
-        let mut nodes: Vec<_> = self
-            .voters
-            .iter()
-            .chain(new)
-            .chain(&self.learners)
-            .collect();
-        nodes.sort_unstable();
-        nodes.windows(2).any(|pair| pair[0] == pair[1])
     }
 }
 

@@ -9,6 +9,6 @@ pub mod frame;
 pub mod hello;
 mod wire;
 
-pub use body::{Body, Config, EntryId, Kind, Report, Run, SnapshotId};
+pub use body::{Body, EntryId, Kind, Report, Run, SnapshotId};
 pub use frame::{Frame, Malformed, Parsed, parse};
 pub use hello::{Hello, HelloError, Refusal, Verdict};
