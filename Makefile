@@ -25,6 +25,8 @@ help:
 	@echo 'make fuzz      each fuzz target for FUZZ_SECONDS (60)'
 	@echo 'make powercut  power cuts under load on a disk that forgets (root); SEED=n CUTS=n'
 	@echo 'make powercut-nosync  the same without syncs: succeeds when that is found out'
+	@echo 'make sim       whole clusters in virtual time; SEED=n tells one run, COUNT=n runs many'
+	@echo 'make sim-mutants  mistakes made on purpose, and which checker finds each'
 	@echo 'make build     the server, optimised'
 
 build:
@@ -115,3 +117,22 @@ powercut-nosync:
 	@grep -qE ': at cut ([2-9]|[1-9][0-9]+): ' $(NO_SYNC)/log \
 		|| { echo 'powercut-nosync: FAILED: it failed, but at no cut'; exit 1; }
 	@echo 'powercut-nosync: without syncs the test fails, as it should'
+
+# Whole clusters of the pure code in virtual time, from one seed each. SEED=n tells that run's story;
+# otherwise COUNT seeds from FROM, which the clock chooses unless it is given.
+COUNT ?= 200
+FROM ?= $(shell date +%s)
+
+sim:
+	$(CARGO) build --locked --package ticketing-sim --bin sim
+	$(TARGET)/debug/sim $(if $(SEED),--seed $(SEED),--count $(COUNT) --from $(FROM))
+
+# What CI runs of it: seeds that once found something, then fresh ones.
+sim-quick:
+	$(CARGO) build --locked --package ticketing-sim --bin sim
+	$(TARGET)/debug/sim --seeds tests/sim/seeds.txt --count 100 --from $(FROM)
+
+# A target folder of its own, so that no other build has the mistakes in it.
+sim-mutants:
+	CARGO_TARGET_DIR=$(abspath $(TARGET))/mutants $(CARGO) build --locked --package ticketing-sim --features bugs --bin sim
+	$(TARGET)/mutants/debug/sim --mutants $(if $(ONLY),--only $(ONLY))

@@ -55,6 +55,15 @@ impl BatchIndex {
                 self.base = index;
                 self.base_term = term;
             }
+            // The entries before the oldest batch that is left were truncated with its first ones.
+            Some(Control::Truncate {
+                from,
+                previous_term,
+            }) if from <= self.base => {
+                self.spans.clear();
+                self.base = from.previous();
+                self.base_term = previous_term;
+            }
             Some(Control::Truncate { from, .. }) => self.truncate(from),
             Some(Control::Gap { .. }) | None => {}
         }
@@ -173,8 +182,11 @@ impl BatchIndex {
                 from,
                 previous_term,
             }) => {
-                if from <= self.base || from > self.next {
+                if from > self.next || (from <= self.base && !self.covers(from.previous())) {
                     return Err("a truncation lies outside the log");
+                }
+                if from <= self.base {
+                    return Ok(());
                 }
                 if previous_term > self.last_term || previous_term < self.base_term {
                     return Err("a truncation names a term that the log cannot have there");
@@ -197,6 +209,11 @@ impl BatchIndex {
         Ok(())
     }
 
+    /// Whether the snapshot that the log goes on from has the entry at `index`.
+    fn covers(&self, index: LogIndex) -> bool {
+        self.covered.is_some_and(|(covered, _)| index <= covered)
+    }
+
     /// Begins with the oldest batch that is left.
     fn begin(&mut self, batch: &BatchSummary) {
         self.begun = true;
@@ -204,6 +221,8 @@ impl BatchIndex {
         if let Some((_, term)) = self
             .covered
             .filter(|(index, _)| index.next() == batch.first_index)
+            // Entries of an earlier term were truncated later on: the snapshot's are not before them.
+            .filter(|(_, term)| batch.entries == 0 || batch.first_term >= *term)
         {
             self.base_term = term;
             self.last_term = term;
@@ -250,6 +269,67 @@ mod tests {
             .apply(&batch(Some(reset), 11, 3, 5))
             .expect("it begins a log");
         index
+    }
+
+    #[test]
+    fn a_truncation_may_reach_before_the_oldest_batch_that_is_left() {
+        let truncate = |from| {
+            let control = Control::Truncate {
+                from: LogIndex(from),
+                previous_term: Term(4),
+            };
+            batch(Some(control), from, 0, 4)
+        };
+        // Entries 10 to 13 were truncated from 11 on, and the batch with 10 and 11 is recycled.
+        for (covered, from, fits) in [
+            (15, 11, true),
+            (15, 12, true),
+            (11, 11, true),
+            (9, 11, false),
+        ] {
+            let mut index = BatchIndex::behind(LogIndex(covered), Term(6));
+            let oldest = batch(None, 12, 2, 5);
+            if index.apply(&oldest).is_err() {
+                assert!(!fits, "it begins behind what is covered");
+                continue;
+            }
+            assert_eq!(
+                index.apply(&truncate(from)).is_ok(),
+                fits,
+                "{covered} {from}"
+            );
+            let base = LogIndex(from - 1);
+            assert_eq!((index.base(), index.next_index()), (base, LogIndex(from)));
+            assert!(index.spans().is_empty());
+            index.apply(&batch(None, from, 5, 6)).expect("it follows");
+            assert_eq!(index.entries(), 5);
+        }
+        let mut without = index();
+        assert!(
+            without.apply(&truncate(10)).is_err(),
+            "no snapshot has what was there"
+        );
+    }
+
+    #[test]
+    fn the_oldest_batches_may_be_of_an_earlier_term_than_the_snapshot_before_them() {
+        let mut index = BatchIndex::behind(LogIndex(10), Term(6));
+        index
+            .apply(&batch(None, 11, 2, 4))
+            .expect("truncated later");
+        index.apply(&batch(None, 13, 2, 4)).expect("as well");
+        let control = Control::Truncate {
+            from: LogIndex(9),
+            previous_term: Term(3),
+        };
+        index
+            .apply(&batch(Some(control), 9, 0, 3))
+            .expect("the snapshot covers it");
+        index.apply(&batch(None, 9, 3, 6)).expect("it follows");
+        assert_eq!(
+            (index.last_term(), index.next_index()),
+            (Term(6), LogIndex(12))
+        );
     }
 
     #[test]

@@ -80,6 +80,7 @@
 pub mod blocking;
 pub mod format;
 pub mod limits;
+pub mod peers;
 pub mod raft;
 pub mod snapshot;
 
@@ -121,3 +122,4 @@ pub use snapshot::{
 pub use types::{
     BootId, ClusterId, Durability, HardState, LogIndex, Mode, NodeId, Position, Term, UseNumber,
 };
+pub use writer::{Planned, Planner, Room, Start as PlannerStart};

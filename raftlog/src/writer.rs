@@ -7,15 +7,19 @@ use crate::types::{ClusterId, LogIndex, Position, Term, UseNumber};
 
 /// A segment as far as planning needs it.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(crate) struct Room {
+pub struct Room {
+    /// Which use.
     pub use_number: UseNumber,
+    /// The file's size, header block included.
     pub segment_bytes: u32,
 }
 
 /// Where a planned batch goes.
 #[derive(Debug)]
-pub(crate) struct Planned {
+pub struct Planned {
+    /// The batch's bytes, padded to whole blocks.
     pub bytes: Vec<u8>,
+    /// What it holds, and where it goes.
     pub summary: BatchSummary,
     /// Whether the spare has become the active segment.
     pub rolled: bool,
@@ -23,7 +27,7 @@ pub(crate) struct Planned {
 
 /// The writer's state: the log's end as planned, as written, and as synced.
 #[derive(Debug)]
-pub(crate) struct Planner {
+pub struct Planner {
     cluster_id: ClusterId,
     active: Room,
     offset: u32,
@@ -41,19 +45,31 @@ pub(crate) struct Planner {
 
 /// Where a planner starts.
 #[derive(Debug, Clone, Copy)]
-pub(crate) struct Start {
+pub struct Start {
+    /// Whose log it is.
     pub cluster_id: ClusterId,
+    /// The segment that is being written.
     pub active: Room,
+    /// Where the next batch goes in it.
     pub offset: u32,
+    /// The checksum of the last batch; 0 before the first.
     pub previous_crc: u32,
+    /// The index that the next entry takes.
     pub next_index: LogIndex,
+    /// The term of the entry before.
     pub last_term: Term,
+    /// The largest synced position that a batch carries.
     pub carried: Position,
+    /// An index that the log may not pass, if there is one.
     pub ceiling: Option<LogIndex>,
 }
 
 impl Planner {
     /// Starts behind a log that is written and synced as a whole.
+    ///
+    /// # Panics
+    /// When a batch carries a synced position behind the log's end.
+    #[must_use]
     pub fn new(start: Start) -> Self {
         let end = Position::new(start.active.use_number, start.offset);
         assert!(start.carried <= end);
@@ -72,6 +88,8 @@ impl Planner {
         }
     }
 
+    /// Begins the next batch in `buffer`, whose room is reused.
+    #[must_use]
     pub fn begin(&self, buffer: Vec<u8>, control: Option<Control>) -> BatchBuilder {
         let room = self.active.segment_bytes as usize - SEGMENT_HEADER_BYTES;
         BatchBuilder::new(buffer, self.next_index, self.last_term, control, room)
@@ -79,6 +97,12 @@ impl Planner {
 
     /// Seals the batch for its place, or gives it back when it fits neither the active segment
     /// nor the spare, and changes nothing.
+    ///
+    /// # Errors
+    /// The batch, when there is no room for it.
+    ///
+    /// # Panics
+    /// When another batch was planned since this one was begun, or the ceiling would be passed.
     pub fn plan(
         &mut self,
         batch: BatchBuilder,
@@ -136,6 +160,9 @@ impl Planner {
     }
 
     /// Everything up to the end of that batch is written.
+    ///
+    /// # Panics
+    /// When a later batch was written before.
     pub fn written(&mut self, batch: &BatchSummary) {
         assert!(
             batch.position >= self.written,
@@ -145,6 +172,9 @@ impl Planner {
     }
 
     /// Everything before that position is on the disk.
+    ///
+    /// # Panics
+    /// When it is not written yet.
     pub fn synced(&mut self, end: Position) {
         assert!(
             end <= self.written,
@@ -155,17 +185,23 @@ impl Planner {
     }
 
     /// Whether all content is synced and no batch says so yet.
+    #[must_use]
     pub fn needs_mark(&self) -> bool {
         self.synced >= self.content_end && self.carried < self.content_end
     }
 
     /// The ceiling to sync now, if the log has come close to the present one.
+    #[must_use]
     pub fn ceiling_due(&self) -> Option<LogIndex> {
         let ceiling = self.ceiling?;
         (self.next_index.plus(CEILING_MARGIN) >= ceiling)
             .then(|| ceiling.max(self.next_index).plus(CEILING_STEP))
     }
 
+    /// The raised ceiling is synced.
+    ///
+    /// # Panics
+    /// When there is none, or it does not rise.
     pub fn ceiling_raised(&mut self, ceiling: LogIndex) {
         assert!(
             self.ceiling.is_some_and(|present| ceiling > present),
@@ -174,14 +210,20 @@ impl Planner {
         self.ceiling = Some(ceiling);
     }
 
+    /// The index that the next entry takes.
+    #[must_use]
     pub fn next_index(&self) -> LogIndex {
         self.next_index
     }
 
+    /// Everything before it is written.
+    #[must_use]
     pub fn written_end(&self) -> Position {
         self.written
     }
 
+    /// Everything before it is synced.
+    #[must_use]
     pub fn synced_end(&self) -> Position {
         self.synced
     }

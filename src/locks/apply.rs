@@ -5,7 +5,7 @@ use super::entry::{PendingGrant, Removal, lease_end_ms};
 use super::limits::{KEY_BYTES_MAX, LEASE_MS_MAX};
 use super::requests::Phase;
 use super::table::{LockTable, Role, grant_command};
-use super::types::{Answer, Applied, GrantRef, Outputs};
+use super::types::{Answer, Applied, GrantRef, Orphan, Outputs};
 use super::wheel::NIL;
 
 impl LockTable {
@@ -119,11 +119,28 @@ impl LockTable {
             PendingGrant::Ghost => {}
         }
         self.stats.ghosts += 1;
+        #[cfg(feature = "bugs")]
+        if self.bug == Some(super::TableBug::KeepsGhosts) {
+            return;
+        }
+        if self.role == Role::Following {
+            // It was proposed under a leadership that is over: only the leader can release it.
+            return self.orphan(lock, out);
+        }
         // With the removal of another leadership's grant still in the log, one more would be too
         // many: then the lease ends this grant.
         if self.locks.get(lock).removal == Removal::None {
             self.propose_removal(lock, Removal::Release, NIL, out);
         }
+    }
+
+    /// Hands the grant of `lock`, which nobody wants, to the caller to release.
+    pub(super) fn orphan(&mut self, lock: u32, out: &mut Outputs) {
+        let entry = self.locks.get(lock);
+        out.orphans.push(Orphan {
+            key: entry.key.clone(),
+            token: entry.token,
+        });
     }
 
     /// A rejected Grant: the request was not granted, and is the first in line again.
@@ -201,7 +218,7 @@ impl LockTable {
     }
 
     /// The own Grant in flight, now applied.
-    fn take_grant(&mut self, lock: u32) -> PendingGrant {
+    pub(super) fn take_grant(&mut self, lock: u32) -> PendingGrant {
         let grant = std::mem::replace(&mut self.locks.get_mut(lock).grant, PendingGrant::None);
         if grant != PendingGrant::None {
             self.stats.in_flight -= 1;
@@ -210,7 +227,7 @@ impl LockTable {
     }
 
     /// The own removal in flight, now applied: gives the request to answer, or `NIL`.
-    fn take_removal(&mut self, lock: u32, kind: Removal, token: u64) -> u32 {
+    pub(super) fn take_removal(&mut self, lock: u32, kind: Removal, token: u64) -> u32 {
         let entry = self.locks.get_mut(lock);
         if entry.removal != kind || entry.removal_token != token {
             self.stats.unexpected += 1;
@@ -222,7 +239,7 @@ impl LockTable {
     }
 
     /// After a change: proposes what the lock needs next, and drops it when nothing is left.
-    fn settle(&mut self, lock: u32, out: &mut Outputs) {
+    pub(super) fn settle(&mut self, lock: u32, out: &mut Outputs) {
         let entry = self.locks.get(lock);
         if entry.is_held() && entry.removal == Removal::None {
             self.settle_held(lock, out);

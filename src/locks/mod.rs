@@ -27,10 +27,13 @@ pub mod command;
 pub mod limits;
 
 mod apply;
+#[cfg(feature = "bugs")]
+mod bugs;
 mod cut;
 mod deadlines;
 mod entry;
 mod held;
+mod leadership;
 mod proposals;
 mod requests;
 mod stats;
@@ -38,11 +41,14 @@ mod table;
 mod types;
 mod wheel;
 
+#[cfg(feature = "bugs")]
+pub use bugs::TableBug;
 pub use command::{Command, CommandError};
 pub use cut::CutChunk;
 pub use held::{HELD_LOCK_BYTES_MAX, HeldLock, HeldLockError, held_locks};
+pub use leadership::Fate;
 pub use limits::TableLimits;
 pub use proposals::{Proposals, Unit, Units};
 pub use stats::{LockState, LockView, TableStats};
 pub use table::LockTable;
-pub use types::{Answer, Applied, GrantRef, Origin, Outputs, key_hash};
+pub use types::{Answer, Applied, GrantRef, Origin, Orphan, Outputs, key_hash};

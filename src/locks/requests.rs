@@ -79,6 +79,11 @@ impl Line {
         (self.head != NIL).then_some(self.head)
     }
 
+    #[cfg(feature = "bugs")]
+    pub(super) fn tail(&self) -> Option<u32> {
+        (self.tail != NIL).then_some(self.tail)
+    }
+
     pub(super) fn push_back(&mut self, requests: &mut Requests, id: u32) {
         let tail = self.tail;
         let request = requests.get_mut(id);

@@ -45,6 +45,8 @@ pub struct LockTable {
     /// Counts the cuts.
     pub(super) epoch: u32,
     pub(super) cut: Option<Cut>,
+    #[cfg(feature = "bugs")]
+    pub(super) bug: Option<super::TableBug>,
 }
 
 impl LockTable {
@@ -65,6 +67,8 @@ impl LockTable {
             stats: TableStats::default(),
             epoch: 0,
             cut: None,
+            #[cfg(feature = "bugs")]
+            bug: None,
             limits,
         }
     }
@@ -237,7 +241,10 @@ impl LockTable {
         let current = self.locks.lookup(grant.slot).is_some_and(|lock| {
             lock.is_held() && lock.token == grant.token && lock.removal == Removal::None
         });
-        if current {
+        if current && self.role == Role::Following {
+            self.stats.ghosts += 1;
+            self.orphan(grant.slot, out);
+        } else if current {
             self.stats.ghosts += 1;
             self.propose_removal(grant.slot, Removal::Release, NIL, out);
         }
@@ -364,16 +371,33 @@ impl LockTable {
     /// Takes the first in line whose wait has not run out and puts its Grant in the log; gives
     /// its lease in seconds. Those before it are answered TimedOut.
     pub(super) fn choose_next(&mut self, lock: u32, out: &mut Outputs) -> Option<u8> {
-        while let Some(waiter) = self.locks.get(lock).waiters.head() {
+        while let Some(waiter) = self.next_waiter(lock) {
             self.leave_line(lock, waiter);
             let give_up_ms = self.requests.get(waiter).timer.deadline_ms();
             if self.now_ms < give_up_ms {
                 self.enter_log(waiter, give_up_ms + self.unknown_after_give_up_ms());
                 return Some(self.requests.get(waiter).lease_s);
             }
+            #[cfg(feature = "bugs")]
+            if self.bug == Some(super::TableBug::GrantsAfterTimedOut) {
+                let lease_s = self.requests.get(waiter).lease_s;
+                self.answer_and_forget(waiter, Answer::TimedOut, out);
+                self.locks.get_mut(lock).grant = PendingGrant::Ghost;
+                self.stats.in_flight += 1;
+                return Some(lease_s);
+            }
             self.answer_and_forget(waiter, Answer::TimedOut, out);
         }
         None
+    }
+
+    fn next_waiter(&self, lock: u32) -> Option<u32> {
+        let waiters = &self.locks.get(lock).waiters;
+        #[cfg(feature = "bugs")]
+        if self.bug == Some(super::TableBug::TakesTheLastFirst) {
+            return waiters.tail();
+        }
+        waiters.head()
     }
 
     /// Notes that the Grant of `request` goes into the log; the caller proposes it.

@@ -87,24 +87,37 @@ pub enum Applied {
     Noop,
 }
 
-/// What a call decided. The caller drains both and uses the buffers again.
+/// What a call decided. The caller drains it and uses the buffers again.
 #[derive(Debug, Default)]
 pub struct Outputs {
     /// Answers, in the order they were decided.
     pub answers: Vec<(Origin, Answer)>,
     /// Commands to append to the log, in order.
     pub proposals: Proposals,
+    /// Grants that nobody wants and that this table cannot release, because it does not serve any
+    /// more: the leader is to be asked to release them, until it answers.
+    pub orphans: Vec<Orphan>,
+}
+
+/// A grant of an ex-leader's that nobody wants.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Orphan {
+    /// The lock's name.
+    pub key: Box<[u8]>,
+    /// The fencing token of the grant.
+    pub token: u64,
 }
 
 impl Outputs {
     /// Whether there is nothing to do.
     pub fn is_empty(&self) -> bool {
-        self.answers.is_empty() && self.proposals.is_empty()
+        self.answers.is_empty() && self.proposals.is_empty() && self.orphans.is_empty()
     }
 
-    /// Empties both, keeping their memory.
+    /// Empties all, keeping their memory.
     pub fn clear(&mut self) {
         self.answers.clear();
         self.proposals.clear();
+        self.orphans.clear();
     }
 }

@@ -1,0 +1,198 @@
+//! Faults, as the seed has them.
+
+use ticketing_raftlog::raft::{Input, Role};
+
+use super::sim::{Event, Hint, Inside, Sim};
+use crate::plan::{Fault, MS, SECOND};
+use crate::world::rng::Rng;
+
+/// What draws faults.
+#[derive(Debug)]
+pub struct Faulty {
+    rng: Rng,
+    order: Vec<usize>,
+    rotten: bool,
+}
+
+impl Faulty {
+    /// Faults of that stream.
+    #[must_use]
+    pub fn new(rng: Rng, nodes: usize) -> Self {
+        Self {
+            rng,
+            order: (0..nodes).collect(),
+            rotten: false,
+        }
+    }
+}
+
+impl Sim {
+    /// One fault, and the time of the next.
+    pub(super) fn fault(&mut self) {
+        if self.calm || self.plan.faults.is_empty() {
+            return;
+        }
+        let fault = *self.faulty.rng.pick(&self.plan.faults);
+        let mean_us = self.plan.fault_every_us;
+        let next_us = self.faulty.rng.range(mean_us / 4, mean_us * 7 / 4);
+        self.events.after(next_us, Event::Fault);
+        self.story.note(&[13, fault as u64, self.events.now_us()]);
+        self.tell(|| format!("fault: {fault:?}"));
+        self.strike(fault);
+    }
+
+    fn strike(&mut self, fault: Fault) {
+        let nodes = self.plan.nodes;
+        self.faulty.rng.shuffle(&mut self.faulty.order);
+        let order = self.faulty.order.clone();
+        // A leader is the better half of the targets.
+        let leader = self.leader();
+        let node = match leader {
+            Some(leader) if self.faulty.rng.chance(500) => leader,
+            _ => order[0],
+        };
+        let other = if order[0] == node { order[1] } else { order[0] };
+        match fault {
+            Fault::Kill | Fault::PowerCut => {
+                self.end_process(node, fault == Fault::PowerCut);
+                self.restart_later(node);
+            }
+            Fault::Blackout => {
+                for node in 0..nodes {
+                    self.end_process(node, true);
+                    self.restart_later(node);
+                }
+            }
+            Fault::Rot => self.rot(order[0]),
+            Fault::Freeze => {
+                let for_us = self.faulty.rng.range(5, 4_000) * MS;
+                self.freeze(node, for_us);
+            }
+            Fault::CutOneWay => self.cut(node, other, false),
+            Fault::CutBothWays => self.cut(node, other, true),
+            Fault::Isolate => {
+                for other in 0..nodes {
+                    if other != node {
+                        self.cut(node, other, true);
+                    }
+                }
+            }
+            Fault::Split | Fault::Bridge => {
+                let half = self.faulty.rng.range(1, nodes as u64 - 1) as usize;
+                let bridge = (fault == Fault::Bridge).then_some(node);
+                for &a in &order[..half] {
+                    for &b in &order[half..] {
+                        if Some(a) != bridge && Some(b) != bridge {
+                            self.cut(a, b, true);
+                        }
+                    }
+                }
+            }
+            Fault::Heal => self.heal(),
+            Fault::Blip => {
+                self.events.after(0, Event::Hint(node, other, Hint::Lost));
+                let back_us = self.faulty.rng.range(1, 30) * MS;
+                self.events
+                    .after(back_us, Event::Hint(node, other, Hint::Connected));
+            }
+            Fault::Hang => {
+                let for_us = self.faulty.rng.range(50, 4_000) * MS;
+                let until_us = self.events.now_us() + for_us;
+                self.hosts[node].hung_until_us = until_us;
+                self.checks.hangs(until_us);
+            }
+            Fault::Full => {
+                let has_room = self.faulty.rng.chance(500);
+                self.core_input(node, Input::DiskRoom { has_room });
+            }
+            Fault::Jump => {
+                let by_us = self.faulty.rng.range(1, 20) * SECOND;
+                self.hosts[node].clock.jump(by_us);
+            }
+            Fault::Drift => {
+                let drift = self.plan.drift_ppm;
+                let ppm = self.faulty.rng.range(0, 2 * drift) as i64 - drift as i64;
+                let now_us = self.events.now_us();
+                self.hosts[node].clock.set_rate(now_us, ppm);
+            }
+            Fault::SlowLane => {
+                let for_us = self.faulty.rng.range(50, 2_000) * MS;
+                self.hosts[node].slow_until_us = self.events.now_us() + for_us;
+            }
+            Fault::ClientCut => {
+                let connections: Vec<u32> = self.connections.keys().copied().collect();
+                if !connections.is_empty() {
+                    let connection = *self.faulty.rng.pick(&connections);
+                    self.break_connection(connection);
+                }
+            }
+            Fault::Transfer => self.core_input(node, Input::Transfer { to: None }),
+            Fault::Stop => {
+                let stopping = self.hosts[node].process.as_ref().is_none_or(|p| p.stopping);
+                if !stopping {
+                    let life = self.hosts[node].life;
+                    self.events
+                        .after(0, Event::Process(node, life, Inside::Stop));
+                }
+            }
+        }
+    }
+
+    /// Flips a bit of one node's acknowledged data: one node a run, so that a majority has all.
+    fn rot(&mut self, node: usize) {
+        if self.faulty.rotten {
+            return;
+        }
+        let Some((use_number, offset)) = self.hosts[node].acknowledged_byte(&mut self.faulty.rng)
+        else {
+            return;
+        };
+        self.faulty.rotten = true;
+        self.hosts[node].disk.rot(use_number, offset, offset as u8);
+        self.checks.rots(node);
+        self.tell(|| format!("a bit flips on node {node}, segment {use_number}, byte {offset}"));
+        let power = self.faulty.rng.chance(500);
+        self.end_process(node, power);
+        self.restart_later(node);
+    }
+
+    /// Who leads in the highest term.
+    fn leader(&self) -> Option<usize> {
+        let leading = |node: &usize| {
+            let process = self.hosts[*node].process.as_ref()?;
+            let core = process.role.core();
+            (core.role() == Role::Leader).then_some((core.term(), *node))
+        };
+        let nodes = 0..self.plan.nodes;
+        nodes
+            .filter_map(|node| leading(&node))
+            .max()
+            .map(|(_, node)| node)
+    }
+
+    fn cut(&mut self, a: usize, b: usize, both: bool) {
+        self.net.block(a, b, true);
+        if both {
+            self.net.block(b, a, true);
+        }
+        // The kernel may notice, in its own time.
+        if self.faulty.rng.chance(300) {
+            let seen_us = self.faulty.rng.range(100, 2_000) * MS;
+            self.events.after(seen_us, Event::Hint(a, b, Hint::Lost));
+            self.events.after(seen_us, Event::Hint(b, a, Hint::Lost));
+        }
+    }
+
+    fn heal(&mut self) {
+        self.net.heal();
+        for a in 0..self.plan.nodes {
+            for b in 0..self.plan.nodes {
+                if a != b {
+                    let after_us = self.faulty.rng.range(1, 50) * MS;
+                    self.events
+                        .after(after_us, Event::Hint(a, b, Hint::Connected));
+                }
+            }
+        }
+    }
+}

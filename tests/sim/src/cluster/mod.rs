@@ -1,0 +1,7 @@
+//! The cluster in the made-up world: machines, processes, and what happens to them.
+
+mod disk;
+pub mod faults;
+pub mod host;
+pub mod sim;
+mod wires;

@@ -1,0 +1,766 @@
+//! The consensus role: proposals in, committed commands out, and everything in between.
+
+use std::collections::{BTreeMap, VecDeque};
+use std::rc::Rc;
+
+use ticketing::lanes::owner_of;
+use ticketing::locks::{Command, Fate, key_hash};
+use ticketing_raftlog::raft::{
+    AppendKind, Body, Config, Core, EntryId, Input, Output, Role, Snapshot, Source, Start,
+    StartError,
+};
+use ticketing_raftlog::{LogIndex, NodeId, Position, Term};
+use xxhash_rust::xxh3::xxh3_64;
+
+use super::bugs::ShellBug;
+use super::fates::{Fates, Pending};
+use super::journal::{Journal, Payload};
+use super::messages::{Effect, Lead, PeerFrame, Record, Seen, SnapshotFile, ToRole, ToShard};
+
+/// Most commands in one proposal.
+pub const PROPOSAL_ENTRIES_MAX: usize = 64;
+/// In front of what is held in a snapshot: its last index and term.
+const SNAPSHOT_HEADER_BYTES: usize = 16;
+
+/// What a consensus role starts with.
+pub struct RoleSetup {
+    /// What the core starts from.
+    pub start: Start,
+    /// How many shards the node has.
+    pub shards: usize,
+    /// Seed of the hash that spreads keys; the node's own.
+    pub key_seed: u64,
+    /// A snapshot is made each time that many entries were applied.
+    pub snapshot_every: u64,
+    /// The state at each multiple of this index is compared between nodes.
+    pub hash_every: u64,
+    /// The newest snapshot.
+    pub snapshot: Option<SnapshotFile>,
+    /// A mistake to make.
+    pub bug: Option<ShellBug>,
+}
+
+struct Proposal {
+    shard: u16,
+    term: Term,
+    unit: Vec<Payload>,
+}
+
+struct Cutting {
+    last: EntryId,
+    config: Config,
+    position: Position,
+    parts: BTreeMap<u16, Vec<u8>>,
+}
+
+/// The consensus role of one node.
+pub struct Consensus {
+    core: Core,
+    outputs: Vec<Output>,
+    shards: usize,
+    key_seed: u64,
+    snapshot_every: u64,
+    hash_every: u64,
+    bug: Option<ShellBug>,
+
+    queue: VecDeque<Proposal>,
+    fates: Fates,
+    /// The next index to hand out.
+    cursor: LogIndex,
+    leading: Option<Term>,
+    ready: bool,
+    /// Where each shard has to come before the node is ready, and which have.
+    reached: Vec<LogIndex>,
+    sums: BTreeMap<LogIndex, Vec<u128>>,
+    confirms: BTreeMap<u64, (u16, u64)>,
+    confirmed: u64,
+    cutting: Option<Cutting>,
+    saving: bool,
+    /// A peer needs a snapshot: one is made as soon as there is something new to put in.
+    snapshot_wanted: bool,
+    snapshots: VecDeque<SnapshotFile>,
+    staged: Vec<u8>,
+    quiet: usize,
+    stop: Stop,
+}
+
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum Stop {
+    No,
+    Draining,
+    HandingOver,
+    Over,
+}
+
+/// What an append's payloads come from.
+#[derive(Default)]
+struct Payloads {
+    received: Vec<Payload>,
+    chunk: Option<Rc<[u8]>>,
+    own: Vec<(u16, Payload)>,
+}
+
+impl Consensus {
+    /// A follower; every shard is told to restore the snapshot, if there is one.
+    ///
+    /// # Errors
+    /// When the core's state is not one node's.
+    pub fn new(setup: RoleSetup, effects: &mut Vec<Effect>) -> Result<Self, StartError> {
+        let base = setup.start.base.index;
+        let first = setup
+            .snapshot
+            .as_ref()
+            .map_or(base, |file| file.snapshot.last.index);
+        let mut role = Self {
+            core: Core::new(setup.start)?,
+            outputs: Vec::new(),
+            shards: setup.shards,
+            key_seed: setup.key_seed,
+            snapshot_every: setup.snapshot_every,
+            hash_every: setup.hash_every,
+            bug: setup.bug,
+            queue: VecDeque::new(),
+            fates: Fates::default(),
+            cursor: first.next(),
+            leading: None,
+            ready: false,
+            reached: vec![LogIndex(0); setup.shards],
+            sums: BTreeMap::new(),
+            confirms: BTreeMap::new(),
+            confirmed: 0,
+            cutting: None,
+            saving: false,
+            snapshot_wanted: false,
+            snapshots: VecDeque::new(),
+            staged: Vec::new(),
+            quiet: 0,
+            stop: Stop::No,
+        };
+        if let Some(file) = setup.snapshot {
+            role.restore(&file, effects);
+            role.snapshots.push_back(file);
+        }
+        Ok(role)
+    }
+
+    /// The core, to look at.
+    #[must_use]
+    pub fn core(&self) -> &Core {
+        &self.core
+    }
+
+    /// The last index handed to the shards.
+    #[must_use]
+    pub fn handed_out(&self) -> LogIndex {
+        self.cursor.previous()
+    }
+
+    /// Whether this node serves.
+    #[must_use]
+    pub fn is_ready(&self) -> bool {
+        self.ready
+    }
+
+    /// Something that concerns the core alone: time, disks, connections.
+    pub fn input(&mut self, input: Input, journal: &mut impl Journal, effects: &mut Vec<Effect>) {
+        self.step(input, &mut Payloads::default(), journal, effects);
+        self.pump(journal, effects);
+    }
+
+    /// A peer's frame.
+    pub fn frame(
+        &mut self,
+        from: NodeId,
+        peer: u32,
+        frame: PeerFrame,
+        journal: &mut impl Journal,
+        effects: &mut Vec<Effect>,
+    ) {
+        match frame {
+            PeerFrame::Raft {
+                message,
+                payloads,
+                chunk,
+            } => {
+                let mut source = Payloads {
+                    received: payloads,
+                    chunk: Some(chunk),
+                    own: Vec::new(),
+                };
+                self.step(
+                    Input::Received { from, message },
+                    &mut source,
+                    journal,
+                    effects,
+                );
+                self.pump(journal, effects);
+            }
+            PeerFrame::Ready { term } => {
+                let slot = self.core.config().config.slot_of(from);
+                if term == self.core.term()
+                    && self.core.leader() == Some(from)
+                    && let Some(slot) = slot
+                {
+                    self.tell_all(&ToShard::LeaderReady(slot.0), effects);
+                }
+            }
+            PeerFrame::ReleaseAsked { key, token } => {
+                if self.ready {
+                    let shard = owner_of(key_hash(self.key_seed, &key), self.shards);
+                    effects.push(Effect::ToShard(
+                        shard,
+                        ToShard::PeerRelease(peer, key, token),
+                    ));
+                }
+            }
+            PeerFrame::ReleaseDone { token } => {
+                self.tell_all(&ToShard::OrphanDone(token), effects);
+            }
+        }
+    }
+
+    /// A shard's message. `peers` are the nodes by the numbers that [`Consensus::frame`] was given.
+    pub fn take(
+        &mut self,
+        message: ToRole,
+        peers: &[NodeId],
+        journal: &mut impl Journal,
+        effects: &mut Vec<Effect>,
+    ) {
+        match message {
+            ToRole::Proposals(shard, term, units) => {
+                for unit in units {
+                    self.queue.push_back(Proposal { shard, term, unit });
+                }
+                self.pump(journal, effects);
+            }
+            ToRole::Reached(shard, index, sum) => self.reached(shard, index, sum, effects),
+            ToRole::Part(shard, index, bytes) => self.part(shard, index, bytes, effects),
+            ToRole::Confirm(shard, request) => {
+                self.confirmed += 1;
+                let request_of_core = self.confirmed;
+                self.confirms.insert(request_of_core, (shard, request));
+                let input = Input::Confirm {
+                    request: request_of_core,
+                };
+                self.input(input, journal, effects);
+            }
+            ToRole::Orphan(key, token) => {
+                if let Some(leader) = self.core.leader() {
+                    effects.push(Effect::Send(leader, PeerFrame::ReleaseAsked { key, token }));
+                }
+            }
+            ToRole::PeerReleased(peer, token) => {
+                if let Some(&peer) = peers.get(peer as usize) {
+                    effects.push(Effect::Send(peer, PeerFrame::ReleaseDone { token }));
+                }
+            }
+            ToRole::Quiet(_) => {
+                self.quiet += 1;
+                self.go_on_stopping(journal, effects);
+            }
+        }
+    }
+
+    /// A planned stop: what is in the log finishes, then leadership is handed over.
+    pub fn stop(&mut self, journal: &mut impl Journal, effects: &mut Vec<Effect>) {
+        self.stop = Stop::Draining;
+        self.step(
+            Input::FitToLead { fit: false },
+            &mut Payloads::default(),
+            journal,
+            effects,
+        );
+        self.tell_all(&ToShard::Stop, effects);
+    }
+
+    /// A snapshot is written and synced.
+    pub fn snapshot_saved(
+        &mut self,
+        file: SnapshotFile,
+        installed: bool,
+        journal: &mut impl Journal,
+        effects: &mut Vec<Effect>,
+    ) {
+        self.saving = false;
+        let snapshot = file.snapshot;
+        self.snapshots.push_back(file.clone());
+        // The newest stays, and what is on its way to a peer until it is there.
+        let core = &self.core;
+        self.snapshots
+            .retain(|file| file.snapshot == snapshot || core.sends_snapshot(&file.snapshot));
+        if installed {
+            let last = snapshot.last;
+            let mut decided = Vec::new();
+            self.fates
+                .covered(last.index, last.term, |pending, dropped| {
+                    decided.push((pending, dropped));
+                });
+            for (pending, dropped) in decided {
+                let to = match (dropped, self.bug) {
+                    (false, Some(ShellBug::AcquiredFromSnapshot)) => {
+                        ToShard::TakenAsGranted(pending.index, pending.payload)
+                    }
+                    (true, _) => ToShard::Dropped(pending.payload, Fate::Dropped),
+                    (false, _) => ToShard::Dropped(pending.payload, Fate::Unknown),
+                };
+                effects.push(Effect::ToShard(pending.shard, to));
+            }
+            if last.index >= self.cursor {
+                self.cutting = None;
+                self.restore(&file, effects);
+                self.cursor = last.index.next();
+            }
+            let input = Input::SnapshotInstalled {
+                snapshot,
+                valid: true,
+            };
+            self.input(input, journal, effects);
+        } else {
+            journal.compact(snapshot.last);
+            let input = Input::Compacted {
+                snapshot,
+                first_index: journal.first_index(),
+            };
+            self.input(input, journal, effects);
+        }
+    }
+
+    fn step(
+        &mut self,
+        input: Input,
+        source: &mut Payloads,
+        journal: &mut impl Journal,
+        effects: &mut Vec<Effect>,
+    ) {
+        let mut inputs = VecDeque::from([input]);
+        while let Some(input) = inputs.pop_front() {
+            let mut outputs = std::mem::take(&mut self.outputs);
+            self.core.step(input, &mut outputs);
+            for output in outputs.drain(..) {
+                self.carry_out(output, source, &mut inputs, journal, effects);
+            }
+            self.outputs = outputs;
+        }
+        self.fan_out(journal, effects);
+    }
+
+    fn carry_out(
+        &mut self,
+        output: Output,
+        source: &mut Payloads,
+        inputs: &mut VecDeque<Input>,
+        journal: &mut impl Journal,
+        effects: &mut Vec<Effect>,
+    ) {
+        match output {
+            Output::PersistHardState(hard) => effects.push(Effect::PersistHardState(hard)),
+            Output::Truncate {
+                from,
+                previous_term,
+                epoch,
+            } => {
+                journal.truncate(from, previous_term, epoch);
+                effects.push(Effect::Seen(Seen::Truncated(from)));
+                if self.bug == Some(ShellBug::MovedAtTruncation) {
+                    self.fates.truncated(from, |pending| {
+                        let dropped = ToShard::Dropped(pending.payload, Fate::Dropped);
+                        effects.push(Effect::ToShard(pending.shard, dropped));
+                    });
+                }
+            }
+            Output::Reset { index, term, epoch } => {
+                journal.reset(EntryId { term, index }, epoch);
+                effects.push(Effect::Seen(Seen::ResetTo(EntryId { term, index })));
+            }
+            Output::Append {
+                first,
+                count,
+                term,
+                kind,
+                source: from,
+            } => {
+                let payloads = match (from, kind) {
+                    (Source::Received { skip }, _) => {
+                        source.received[skip as usize..][..count as usize].to_vec()
+                    }
+                    (Source::Own, AppendKind::Commands) => {
+                        let own = std::mem::take(&mut source.own);
+                        let pending = |(at, (shard, payload)): (usize, &(u16, Payload))| Pending {
+                            index: first.plus(at as u64),
+                            term,
+                            shard: *shard,
+                            payload: payload.clone(),
+                        };
+                        own.iter()
+                            .enumerate()
+                            .map(pending)
+                            .for_each(|p| self.fates.appended(p));
+                        own.into_iter().map(|(_, payload)| payload).collect()
+                    }
+                    (Source::Own, _) => vec![Payload::from(&b""[..])],
+                };
+                assert_eq!(
+                    payloads.len(),
+                    count as usize,
+                    "an append without its payloads"
+                );
+                journal.append(term, kind, &payloads, self.core.epoch());
+                let last = first.plus(u64::from(count) - 1);
+                effects.push(Effect::Seen(Seen::Appended(last)));
+            }
+            Output::Send { to, message } => {
+                let mut payloads = Vec::new();
+                let mut chunk = Rc::from(&b""[..]);
+                match message.body {
+                    Body::Append { previous, run, .. } => {
+                        for at in 1..=u64::from(run.count) {
+                            let entry = journal.entry(previous.index.plus(at));
+                            payloads.extend(entry.map(|entry| entry.payload.clone()));
+                        }
+                        assert_eq!(
+                            payloads.len(),
+                            run.count as usize,
+                            "the log has what is sent"
+                        );
+                    }
+                    Body::SnapshotChunk {
+                        snapshot,
+                        offset,
+                        bytes,
+                        ..
+                    } => {
+                        let file = self.snapshots.iter().find(|file| file.snapshot == snapshot);
+                        let Some(file) = file else {
+                            return;
+                        };
+                        let at = offset as usize;
+                        chunk = Rc::from(&file.locks[at..at + bytes as usize]);
+                    }
+                    _ => {}
+                }
+                let frame = PeerFrame::Raft {
+                    message,
+                    payloads,
+                    chunk,
+                };
+                effects.push(Effect::Send(to, frame));
+            }
+            Output::Commit { up_to } => effects.push(Effect::Seen(Seen::Committed(up_to))),
+            Output::RoleChanged { role, term, leader } => {
+                effects.push(Effect::Seen(Seen::Role { role, term, leader }));
+                self.role_changed(role, term, leader, effects);
+            }
+            // The queue keeps what was refused.
+            Output::ProposalRefused { .. } => {}
+            Output::Confirmed { request, index } => {
+                if let Some((shard, request)) = self.confirms.remove(&request) {
+                    effects.push(Effect::ToShard(shard, ToShard::Confirmed(request, index)));
+                }
+            }
+            Output::NotConfirmed { request } => {
+                if let Some((shard, request)) = self.confirms.remove(&request) {
+                    effects.push(Effect::ToShard(shard, ToShard::NotConfirmed(request)));
+                }
+            }
+            Output::ConfigChanged { .. }
+            | Output::ConfigCommitted { .. }
+            | Output::ChangeRefused { .. } => {}
+            Output::TransferEnded { .. } => {
+                if self.stop == Stop::HandingOver {
+                    self.stop = Stop::Over;
+                    effects.push(Effect::Stopped);
+                }
+            }
+            Output::StoreSnapshotChunk {
+                snapshot,
+                offset,
+                bytes,
+            } => {
+                let Some(chunk) = &source.chunk else {
+                    unreachable!("a chunk is stored when it is received");
+                };
+                self.staged.truncate(offset as usize);
+                self.staged.extend_from_slice(&chunk[..bytes as usize]);
+                inputs.push_back(Input::SnapshotChunkStored {
+                    snapshot,
+                    next_offset: self.staged.len() as u64,
+                });
+            }
+            Output::InstallSnapshot { snapshot, config } => {
+                let bytes = std::mem::take(&mut self.staged);
+                if xxh3_64(&bytes) != snapshot.id {
+                    return inputs.push_back(Input::SnapshotInstalled {
+                        snapshot,
+                        valid: false,
+                    });
+                }
+                let file = SnapshotFile {
+                    snapshot,
+                    config,
+                    locks: Rc::from(bytes),
+                    position: Position::ZERO,
+                };
+                effects.push(Effect::SaveSnapshot(file, true));
+            }
+            Output::SnapshotWanted => self.snapshot_wanted = true,
+        }
+    }
+
+    fn role_changed(
+        &mut self,
+        role: Role,
+        term: Term,
+        leader: Option<NodeId>,
+        effects: &mut Vec<Effect>,
+    ) {
+        let leading = (role == Role::Leader).then_some(term);
+        if leading.is_none() || leading != self.leading {
+            let lead = match leading {
+                Some(term) if self.bug == Some(ShellBug::ServesBeforeApplied) => {
+                    self.ready = true;
+                    Lead::Ready(term)
+                }
+                Some(_) => Lead::Elected,
+                None => {
+                    let slot = leader.and_then(|leader| self.core.config().config.slot_of(leader));
+                    Lead::Follows(slot.map(|slot| slot.0))
+                }
+            };
+            if !matches!(lead, Lead::Ready(_)) {
+                self.ready = false;
+            }
+            self.tell_all(&ToShard::Lead(lead), effects);
+        }
+        self.leading = leading;
+        if leading.is_none() && self.stop == Stop::Draining {
+            self.stop = Stop::Over;
+            effects.push(Effect::Stopped);
+        }
+    }
+
+    /// Appends what waits, or hands back what was proposed under a leadership that is over.
+    fn pump(&mut self, journal: &mut impl Journal, effects: &mut Vec<Effect>) {
+        loop {
+            while let Some(first) = self.queue.front() {
+                if Some(first.term) == self.leading {
+                    break;
+                }
+                let Some(stale) = self.queue.pop_front() else {
+                    break;
+                };
+                for payload in stale.unit {
+                    let dropped = ToShard::Dropped(payload, Fate::Dropped);
+                    effects.push(Effect::ToShard(stale.shard, dropped));
+                }
+            }
+            let mut source = Payloads::default();
+            let mut units = 0;
+            let mut bytes = 0;
+            for proposal in &self.queue {
+                if Some(proposal.term) != self.leading
+                    || source.own.len() + proposal.unit.len() > PROPOSAL_ENTRIES_MAX
+                {
+                    break;
+                }
+                units += 1;
+                for payload in &proposal.unit {
+                    bytes += payload.len() as u64;
+                    source.own.push((proposal.shard, payload.clone()));
+                }
+            }
+            if units == 0 {
+                return;
+            }
+            let count = source.own.len() as u32;
+            self.step(
+                Input::Propose { count, bytes },
+                &mut source,
+                journal,
+                effects,
+            );
+            if !source.own.is_empty() {
+                return;
+            }
+            self.queue.drain(..units);
+        }
+    }
+
+    /// Hands out what is committed, in log order.
+    fn fan_out(&mut self, journal: &mut impl Journal, effects: &mut Vec<Effect>) {
+        let commit = self.core.commit();
+        if self.cursor > commit {
+            if self.snapshot_wanted {
+                self.cut(journal, effects);
+            }
+            return;
+        }
+        let mut records: Vec<Vec<Record>> = vec![Vec::new(); self.shards];
+        while self.cursor <= commit {
+            let index = self.cursor;
+            let Some(entry) = journal.entry(index).cloned() else {
+                // A snapshot that is being installed covers it.
+                break;
+            };
+            let mut dropped = Vec::new();
+            let own = self
+                .fates
+                .committed(index, entry.term, |pending| dropped.push(pending));
+            for pending in dropped {
+                // Behind what is committed before, and before what comes after.
+                self.hand(&mut records, index.previous(), effects);
+                let to = ToShard::Dropped(pending.payload, Fate::Dropped);
+                effects.push(Effect::ToShard(pending.shard, to));
+            }
+            if entry.kind == AppendKind::Commands {
+                let Ok(command) = Command::decode(&entry.payload) else {
+                    panic!("a committed command that cannot be read at {index}");
+                };
+                let shard = owner_of(key_hash(self.key_seed, command.key()), self.shards);
+                records[usize::from(shard)].push(Record {
+                    index,
+                    payload: entry.payload,
+                    own: own.is_some(),
+                });
+            }
+            self.cursor = index.next();
+            let begins_term = self.leading.is_some() && self.core.term_start() == Some(index);
+            if begins_term || index.0.is_multiple_of(self.hash_every) {
+                self.hand(&mut records, index, effects);
+                self.tell_all(&ToShard::Barrier(index), effects);
+            }
+            let since = self
+                .snapshots
+                .back()
+                .map_or(LogIndex(0), |file| file.snapshot.last.index);
+            let applied = index.0.saturating_sub(since.0.max(journal.first_index().0));
+            if (applied >= self.snapshot_every || self.snapshot_wanted)
+                && self.cutting.is_none()
+                && !self.saving
+            {
+                self.hand(&mut records, index, effects);
+                self.cut(journal, effects);
+            }
+        }
+        self.hand(&mut records, self.cursor.previous(), effects);
+    }
+
+    fn hand(&mut self, records: &mut [Vec<Record>], through: LogIndex, effects: &mut Vec<Effect>) {
+        for (shard, records) in records.iter_mut().enumerate() {
+            let committed = ToShard::Committed {
+                through,
+                records: std::mem::take(records),
+            };
+            effects.push(Effect::ToShard(shard as u16, committed));
+        }
+    }
+
+    /// Has every shard report what it holds at the cursor.
+    fn cut(&mut self, journal: &mut impl Journal, effects: &mut Vec<Effect>) {
+        let index = self.cursor.previous();
+        let newest = self
+            .snapshots
+            .back()
+            .map_or(LogIndex(0), |file| file.snapshot.last.index);
+        let (Some(term), Some(entry)) = (journal.term_at(index), self.core.config_at(index)) else {
+            return;
+        };
+        if self.cutting.is_some()
+            || self.saving
+            || index <= newest
+            || index > self.core.commit().min(self.core.persisted())
+        {
+            return;
+        }
+        self.snapshot_wanted = false;
+        self.cutting = Some(Cutting {
+            last: EntryId { term, index },
+            config: entry.config,
+            position: Position::ZERO,
+            parts: BTreeMap::new(),
+        });
+        self.tell_all(&ToShard::Cut(index), effects);
+    }
+
+    fn part(&mut self, shard: u16, index: LogIndex, bytes: Vec<u8>, effects: &mut Vec<Effect>) {
+        let Some(cutting) = self
+            .cutting
+            .as_mut()
+            .filter(|cutting| cutting.last.index == index)
+        else {
+            return;
+        };
+        cutting.parts.insert(shard, bytes);
+        if cutting.parts.len() < self.shards {
+            return;
+        }
+        let Some(cutting) = self.cutting.take() else {
+            return;
+        };
+        let mut file = Vec::with_capacity(SNAPSHOT_HEADER_BYTES);
+        file.extend_from_slice(&cutting.last.index.0.to_le_bytes());
+        file.extend_from_slice(&cutting.last.term.0.to_le_bytes());
+        file.extend(cutting.parts.into_values().flatten());
+        self.saving = true;
+        let file = SnapshotFile {
+            snapshot: Snapshot {
+                last: cutting.last,
+                bytes: file.len() as u64,
+                id: xxh3_64(&file),
+            },
+            config: cutting.config,
+            locks: Rc::from(file),
+            position: cutting.position,
+        };
+        effects.push(Effect::SaveSnapshot(file, false));
+    }
+
+    fn restore(&mut self, file: &SnapshotFile, effects: &mut Vec<Effect>) {
+        let restore = ToShard::Restore {
+            index: file.snapshot.last.index,
+            locks: Rc::from(&file.locks[SNAPSHOT_HEADER_BYTES..]),
+        };
+        self.tell_all(&restore, effects);
+    }
+
+    fn reached(&mut self, shard: u16, index: LogIndex, sum: u128, effects: &mut Vec<Effect>) {
+        let reached = &mut self.reached[usize::from(shard)];
+        *reached = (*reached).max(index);
+        if index.0.is_multiple_of(self.hash_every) {
+            let sums = self.sums.entry(index).or_default();
+            sums.push(sum);
+            if sums.len() == self.shards {
+                let sum = sums.iter().fold(0, |all: u128, sum| all.wrapping_add(*sum));
+                self.sums.remove(&index);
+                effects.push(Effect::Seen(Seen::StateHash(index, sum)));
+            }
+        }
+        let (Some(term), Some(start)) = (self.leading, self.core.term_start()) else {
+            return;
+        };
+        if self.ready || self.reached.iter().any(|reached| *reached < start) {
+            return;
+        }
+        self.ready = true;
+        effects.push(Effect::Seen(Seen::Ready(term)));
+        self.tell_all(&ToShard::Lead(Lead::Ready(term)), effects);
+        let config = self.core.config().config;
+        for member in config.members() {
+            effects.push(Effect::Send(member, PeerFrame::Ready { term }));
+        }
+    }
+
+    fn go_on_stopping(&mut self, journal: &mut impl Journal, effects: &mut Vec<Effect>) {
+        if self.stop == Stop::Draining && self.quiet == self.shards {
+            self.stop = Stop::HandingOver;
+            let transfer = Input::Transfer { to: None };
+            self.input(transfer, journal, effects);
+        }
+    }
+
+    fn tell_all(&self, message: &ToShard, effects: &mut Vec<Effect>) {
+        for shard in 0..self.shards {
+            effects.push(Effect::ToShard(shard as u16, message.clone()));
+        }
+    }
+}
