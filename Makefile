@@ -88,12 +88,11 @@ bounds: crowds
 # Power cuts under the real server, on a disk that forgets what was not synced. Needs root,
 # /dev/fuse and unshare. SEED=n makes other choices, and the same ones each time.
 CUTS ?= 50
-SEED ?= 7
 POWERCUT_AT_MOST_S ?= 900
 
 powercut:
 	$(CARGO) build --locked --package ticketing@0.1.0 --package ticketing-powercut --bin ticketing --bin ticketing-powercut
-	SEED=$(SEED) CUTS=$(CUTS) timeout $(POWERCUT_AT_MOST_S) $(TARGET)/debug/ticketing-powercut $(TARGET)/debug/ticketing
+	SEED=$(or $(SEED),7) CUTS=$(CUTS) timeout $(POWERCUT_AT_MOST_S) $(TARGET)/debug/ticketing-powercut $(TARGET)/debug/ticketing
 
 # What CI runs of it.
 powercut-quick:
@@ -110,7 +109,7 @@ powercut-nosync:
 	CARGO_TARGET_DIR=$(NO_SYNC)/build $(CARGO) build --locked --manifest-path $(NO_SYNC)/source/Cargo.toml \
 		--package ticketing@0.1.0 --bin ticketing
 	$(CARGO) build --locked --package ticketing-powercut
-	@if SEED=$(SEED) CUTS=$(CUTS) timeout $(POWERCUT_AT_MOST_S) $(TARGET)/debug/ticketing-powercut \
+	@if SEED=$(or $(SEED),7) CUTS=$(CUTS) timeout $(POWERCUT_AT_MOST_S) $(TARGET)/debug/ticketing-powercut \
 		$(NO_SYNC)/build/debug/ticketing > $(NO_SYNC)/log 2>&1; \
 	then cat $(NO_SYNC)/log; echo 'powercut-nosync: FAILED: the cuts were survived without syncs'; exit 1; fi
 	@cat $(NO_SYNC)/log
