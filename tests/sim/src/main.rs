@@ -53,9 +53,14 @@ fn main() -> ExitCode {
         println!("{}", line(seed, &outcome));
         if let Some(failure) = &outcome.failure {
             println!("FAILED: {}: {}", failure.checker, failure.what);
-            return ExitCode::FAILURE;
         }
-        return ExitCode::SUCCESS;
+        // The last line, for scripts.
+        println!("event-log hash {:016x}", outcome.hash);
+        return if outcome.failure.is_some() {
+            ExitCode::FAILURE
+        } else {
+            ExitCode::SUCCESS
+        };
     }
     let mut seeds: Vec<u64> = Vec::new();
     if let Some(file) = &options.file {
