@@ -129,7 +129,7 @@ sim:
 # What CI runs of it: seeds that once found something, then fresh ones.
 sim-quick:
 	$(CARGO) build --locked --package ticketing-sim --bin sim
-	$(TARGET)/debug/sim --seeds tests/sim/seeds.txt --count 100 --from $(FROM)
+	$(TARGET)/debug/sim --seeds tests/sim/seeds.txt --count 600 --from $(FROM)
 
 # A target folder of its own, so that no other build has the mistakes in it.
 sim-mutants:
