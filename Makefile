@@ -12,7 +12,7 @@ FUZZ_FLAGS := -Cpasses=sancov-module -Cllvm-args=-sanitizer-coverage-level=4 \
 FUZZ_HOST := $(shell rustc -vV | sed -n 's/^host: //p')
 FUZZ_SECONDS ?= 60
 
-.PHONY: help build test verify fix quick-tests bench raft-step crowds bounds fuzz powercut powercut-quick powercut-nosync release
+.PHONY: help build test verify fix quick-tests bench raft-step crowds bounds fuzz powercut powercut-quick powercut-nosync sim sim-quick sim-mutants release
 
 help:
 	@echo 'make test      every test that CI runs'

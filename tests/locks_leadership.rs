@@ -1,8 +1,6 @@
 //! Losing leadership: who is told what, and what becomes of commands in the log.
 
-use ticketing::locks::{
-    Answer, Command, Fate, LockTable, Origin, Outputs, TableLimits, key_hash,
-};
+use ticketing::locks::{Answer, Command, Fate, LockTable, Origin, Outputs, TableLimits, key_hash};
 
 const KEY: &[u8] = b"gate";
 
@@ -70,11 +68,17 @@ impl Table {
 
     fn answers(&mut self) -> Vec<(u64, Answer)> {
         let answers = self.out.answers.drain(..);
-        answers.map(|(origin, answer)| (origin.request_id, answer)).collect()
+        answers
+            .map(|(origin, answer)| (origin.request_id, answer))
+            .collect()
     }
 
     fn orphans(&mut self) -> Vec<u64> {
-        self.out.orphans.drain(..).map(|orphan| orphan.token).collect()
+        self.out
+            .orphans
+            .drain(..)
+            .map(|orphan| orphan.token)
+            .collect()
     }
 }
 
@@ -102,7 +106,10 @@ fn the_line_is_refused_and_releases_are_indeterminate() {
     table.acquire(6);
     assert_eq!(table.answers(), [(6, Answer::NotActive)]);
     table.commit(true);
-    assert!(matches!(table.answers()[..], [(2, Answer::Acquired { token: 103, .. })]));
+    assert!(matches!(
+        table.answers()[..],
+        [(2, Answer::Acquired { token: 103, .. })]
+    ));
     assert!(table.table.is_quiet());
 }
 
@@ -118,7 +125,10 @@ fn a_dropped_grant_is_not_granted_and_one_behind_a_snapshot_is_not_known() {
         assert!(table.answers().is_empty());
         table.drop_all(fate);
         assert_eq!(table.answers(), [(1, answer)]);
-        assert_eq!((table.table.stats().locks, table.table.is_quiet()), (0, true));
+        assert_eq!(
+            (table.table.stats().locks, table.table.is_quiet()),
+            (0, true)
+        );
     }
 }
 
@@ -131,7 +141,10 @@ fn what_nobody_wants_any_more_is_an_orphan() {
     table.table.disconnect(0, origin(1));
     table.commit(true);
     assert_eq!(table.orphans(), [101]);
-    assert!(table.out.is_empty(), "a table that does not serve proposes nothing");
+    assert!(
+        table.out.is_empty(),
+        "a table that does not serve proposes nothing"
+    );
 
     // The answer could not be delivered.
     let mut table = Table::serving();

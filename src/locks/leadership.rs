@@ -80,7 +80,9 @@ impl LockTable {
             Command::Release { token, .. } => {
                 self.dropped_removal(lock, Removal::Release, token, out)
             }
-            Command::Expire { token, .. } => self.dropped_removal(lock, Removal::Expire, token, out),
+            Command::Expire { token, .. } => {
+                self.dropped_removal(lock, Removal::Expire, token, out)
+            }
         }
         self.settle(lock, out);
     }
