@@ -55,7 +55,7 @@ pub fn claim_within(address: SocketAddr, limit: Duration) -> io::Result<Claim> {
 /// what it overlaps, and then let go for the executors. Between those two steps
 /// another server could slip in, so names in the kernel's abstract socket
 /// namespace (of this network namespace, gone with the process) are held from
-/// before the first on: see [`hold_names`].
+/// before the first on.
 ///
 /// # Errors
 /// `AddrInUse` when another process listens there or holds a claim that
