@@ -25,6 +25,9 @@ pub struct BatchIndex {
     next: LogIndex,
     last_term: Term,
     begun: bool,
+    // Only marks were seen yet, and the terms are the snapshot's: what was in the log there may have
+    // been of an earlier term, and truncated later on.
+    only_marks: bool,
     // What a snapshot covers, for a log whose first batches are gone.
     covered: Option<(LogIndex, Term)>,
 }
@@ -48,6 +51,13 @@ impl BatchIndex {
         self.check(batch)?;
         if !self.begun {
             self.begin(batch);
+        }
+        if self.only_marks && (batch.entries > 0 || batch.control.is_some()) {
+            self.only_marks = false;
+            if batch.first_term < self.last_term {
+                self.base_term = Term::default();
+                self.last_term = Term::default();
+            }
         }
         match batch.control {
             Some(Control::Reset { index, term }) => {
@@ -154,6 +164,16 @@ impl BatchIndex {
         self.last_term
     }
 
+    /// What the term of the next entry is at least, as far as the log itself says.
+    #[must_use]
+    pub fn least_next_term(&self) -> Term {
+        if self.only_marks {
+            Term::default()
+        } else {
+            self.last_term
+        }
+    }
+
     /// How many entries the log holds; indexes in gaps do not count.
     #[must_use]
     pub fn entries(&self) -> u64 {
@@ -188,7 +208,8 @@ impl BatchIndex {
                 if from <= self.base {
                     return Ok(());
                 }
-                if previous_term > self.last_term || previous_term < self.base_term {
+                let out_of_place = previous_term > self.last_term || previous_term < self.base_term;
+                if out_of_place && !self.only_marks {
                     return Err("a truncation names a term that the log cannot have there");
                 }
             }
@@ -201,7 +222,7 @@ impl BatchIndex {
                 if batch.first_index != self.next {
                     return Err("a batch's first index does not follow on the entry before");
                 }
-                if batch.first_term < self.last_term {
+                if batch.first_term < self.least_next_term() {
                     return Err("a batch's first term is below the entry before");
                 }
             }
@@ -226,6 +247,7 @@ impl BatchIndex {
         {
             self.base_term = term;
             self.last_term = term;
+            self.only_marks = batch.entries == 0 && batch.control.is_none();
         }
     }
 
@@ -329,6 +351,45 @@ mod tests {
         assert_eq!(
             (index.last_term(), index.next_index()),
             (Term(6), LogIndex(12))
+        );
+    }
+
+    #[test]
+    fn entries_of_an_earlier_term_may_follow_a_mark_that_is_the_oldest_batch_left() {
+        // The snapshot has entry 10 in term 6; the log had it, and 11, in term 4 before.
+        let behind = || BatchIndex::behind(LogIndex(10), Term(6));
+        let mut index = behind();
+        index.apply(&batch(None, 11, 0, 0)).expect("a mark");
+        assert_eq!(
+            (index.last_term(), index.least_next_term()),
+            (Term(6), Term(0))
+        );
+        index
+            .apply(&batch(None, 11, 1, 4))
+            .expect("of an earlier term");
+        assert_eq!(index.least_next_term(), Term(4));
+        let truncate = Control::Truncate {
+            from: LogIndex(10),
+            previous_term: Term(3),
+        };
+        index
+            .apply(&batch(Some(truncate), 10, 2, 6))
+            .expect("it was truncated");
+        assert_eq!((index.last_term(), index.entries()), (Term(6), 2));
+        assert!(
+            index.apply(&batch(None, 12, 1, 5)).is_err(),
+            "terms do not fall"
+        );
+
+        let mut index = behind();
+        index.apply(&batch(None, 11, 0, 0)).expect("a mark");
+        index
+            .apply(&batch(None, 11, 1, 6))
+            .expect("of the same term");
+        assert_eq!((index.base_term(), index.last_term()), (Term(6), Term(6)));
+        assert!(
+            index.apply(&batch(None, 12, 1, 5)).is_err(),
+            "terms do not fall"
         );
     }
 

@@ -242,7 +242,7 @@ impl Scan {
     /// Takes in a batch that continues the chain; `false` when its content cannot be right.
     fn take(&mut self, batch: &BatchRef<'_>) -> bool {
         let applied = batch
-            .summarize(self.index.last_term())
+            .summarize(self.index.least_next_term())
             .and_then(|summary| self.index.apply(&summary).map(|()| summary));
         match applied {
             Ok(summary) => {
