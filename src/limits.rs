@@ -17,8 +17,12 @@ pub const SHARDS: RangeInclusive<usize> = 1..=64;
 /// two roles cost each other.
 pub const SHARED_CORES_MOST: usize = 2;
 
-/// Entries of each of an executor's io_uring rings.
-pub const RING_DEPTH: usize = 128;
+/// Requests that an executor may have for its io_uring before it must make them.
+pub const RING_DEPTH: u32 = 256;
+
+/// Completions that the kernel keeps for an executor in its io_uring; more wait
+/// in the kernel's own memory.
+pub const RING_COMPLETIONS: u32 = 4_096;
 
 /// Locked memory an executor's rings need, for a user who is not root.
 pub const MEMLOCK_PER_EXECUTOR_BYTES: u64 = 512 * 1024;

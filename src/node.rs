@@ -396,7 +396,7 @@ fn executor<F>(name: &str, main: impl FnOnce() -> F + Send + 'static) -> Executo
 where
     F: Future<Output = ()> + 'static,
 {
-    Executor::spawn(name, None, main).unwrap_or_else(|error| {
+    Executor::spawn(name, main).unwrap_or_else(|error| {
         Fatal::Environment.exit(probe::explain_executor_failure(&error.to_string()))
     })
 }

@@ -10,7 +10,7 @@ use crate::limits::{
 };
 
 /// The oldest kernel whose io_uring has what the executors use.
-const KERNEL_LEAST: (u32, u32) = (5, 8);
+const KERNEL_LEAST: (u32, u32) = (6, 1);
 
 /// What the probe found room for.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -157,10 +157,10 @@ mod tests {
     #[test]
     fn an_old_kernel_is_refused() {
         let mut machine = good();
-        machine.kernel_release = "5.7.19".into();
+        machine.kernel_release = "6.0.19".into();
         let refused = judge(&machine, 1, None).expect_err("too old");
-        assert!(refused.contains("5.8"), "{refused}");
-        machine.kernel_release = "5.8.0".into();
+        assert!(refused.contains("6.1"), "{refused}");
+        machine.kernel_release = "6.1.0".into();
         assert!(judge(&machine, 1, None).is_ok());
     }
 

@@ -109,7 +109,7 @@ fn pure_parts_have_no_clock_no_randomness_no_io_and_no_random_order() {
         "fs",
         "net",
         "io",
-        "glommio",
+        "io_uring",
         "tokio",
         "tracing",
         "unsafe",
@@ -159,12 +159,12 @@ fn imports_go_one_way() {
     );
     forbid(
         "raftlog/src",
-        &["ticketing_protocol", "glommio"],
+        &["ticketing_protocol", "io_uring"],
         "the log knows nothing of locks, the protocol or the runtime",
     );
     forbid(
         "protocol/src",
-        &["ticketing_raftlog", "glommio"],
+        &["ticketing_raftlog", "io_uring"],
         "the protocol imports nothing of ours",
     );
     for path in ["raftlog/src", "protocol/src"] {
@@ -190,19 +190,21 @@ fn imports_go_one_way() {
 }
 
 #[test]
-fn one_file_knows_the_runtime_and_two_may_be_unsafe() {
+fn one_folder_knows_the_ring_and_two_files_may_be_unsafe() {
     for (file, code) in code_of("src") {
         let name = file
             .strip_prefix(env!("CARGO_MANIFEST_DIR"))
             .expect("below the root");
-        if name != Path::new("src/runtime.rs") {
-            assert!(
-                !mentions(&code, "glommio"),
-                "{} knows glommio",
-                name.display()
-            );
-            assert!(!mentions(&code, "unsafe"), "{} is unsafe", name.display());
-        }
+        assert!(
+            name.starts_with("src/runtime") || !code.contains("io_uring::"),
+            "{} knows the ring",
+            name.display()
+        );
+        assert!(
+            name == Path::new("src/runtime/ring.rs") || !mentions(&code, "unsafe"),
+            "{} is unsafe",
+            name.display()
+        );
         let may_use_tokio = name.starts_with("src/cli") || name.starts_with("src/admin");
         assert!(
             may_use_tokio || !mentions(&code, "tokio"),

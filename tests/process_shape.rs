@@ -9,10 +9,6 @@ use std::time::Duration;
 
 use support::{Options, RawClient, Server, wait_until};
 
-/// The runtime keeps a main and a latency ring for every executor, and one for
-/// polled disk I/O where the kernel offers it.
-const RINGS_PER_EXECUTOR: std::ops::RangeInclusive<usize> = 2..=3;
-
 fn rings(pid: u32) -> usize {
     descriptors(pid)
         .iter()
@@ -46,8 +42,7 @@ fn executors(pid: u32) -> usize {
 }
 
 #[test]
-fn each_executor_has_rings_of_its_own_and_the_segment_is_mapped() {
-    let mut per_executor = Vec::new();
+fn each_executor_has_a_ring_of_its_own_and_the_segment_is_mapped() {
     for shards in [1_u16, 2, 3] {
         let server = Server::start(Options::shards(shards));
         let mut client = RawClient::connect(server.address);
@@ -56,12 +51,7 @@ fn each_executor_has_rings_of_its_own_and_the_segment_is_mapped() {
         let pid = server.pid();
         let (rings, executors) = (rings(pid), executors(pid));
         assert!(executors >= usize::from(shards), "{:?}", thread_names(pid));
-        assert_eq!(
-            rings % executors,
-            0,
-            "{rings} rings for {executors} executors"
-        );
-        per_executor.push(rings / executors);
+        assert_eq!(rings, executors, "one ring for each executor");
 
         let maps = fs::read_to_string(format!("/proc/{pid}/maps")).expect("the process lives");
         let log = server.data_dir().join("log");
@@ -79,15 +69,6 @@ fn each_executor_has_rings_of_its_own_and_the_segment_is_mapped() {
             "segments are mapped shared and read-only: {mapped:?}"
         );
     }
-    assert!(
-        per_executor.iter().all(|rings| *rings == per_executor[0]),
-        "one set of rings for each executor: {per_executor:?}"
-    );
-    assert!(
-        RINGS_PER_EXECUTOR.contains(&per_executor[0]),
-        "{per_executor:?}"
-    );
-    println!("rings per executor: {}", per_executor[0]);
 }
 
 #[test]

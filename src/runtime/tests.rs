@@ -1,0 +1,319 @@
+use std::cell::{Cell, RefCell};
+use std::io::{Read as _, Write as _};
+use std::net::{Shutdown, SocketAddr, TcpStream};
+use std::os::fd::AsFd as _;
+use std::rc::Rc;
+use std::sync::Arc;
+use std::sync::mpsc;
+
+use super::*;
+use crate::lanes::{Doorbell, lane};
+use crate::limits::RING_DEPTH;
+
+fn run<F: Future<Output = ()> + 'static>(main: impl FnOnce() -> F + Send + 'static) {
+    let executor = Executor::spawn("test", main).expect("it starts");
+    executor.join().expect("no panic");
+}
+
+fn listen() -> (Listener, SocketAddr) {
+    let listener = Listener::bind(SocketAddr::from(([127, 0, 0, 1], 0))).expect("bound");
+    let address = listener.local_addr().expect("an address");
+    (listener, address)
+}
+
+async fn read(socket: &Socket, buffer: &mut [u8]) -> usize {
+    poll_fn(|cx| socket.poll_read(cx, buffer))
+        .await
+        .expect("readable")
+}
+
+#[test]
+fn jobs_on_helper_threads_do_not_wait_for_each_other_and_may_be_polled_at_will() {
+    run(|| async {
+        let (go_on, wait) = mpsc::channel();
+        let mut first = std::pin::pin!(blocking(move || wait.recv()));
+        for _ in 0..1_000 {
+            poll_fn(|cx| {
+                assert!(first.as_mut().poll(cx).is_pending());
+                Poll::Ready(())
+            })
+            .await;
+        }
+        let second = blocking(move || go_on.send(7)).await;
+        assert_eq!(second, Ok(()));
+        assert_eq!(first.await, Ok(7));
+    });
+}
+
+#[test]
+fn timers_are_due_in_order_and_one_that_was_dropped_is_not() {
+    run(|| async {
+        let due = Rc::new(RefCell::new(Vec::new()));
+        for ms in [30, 10, 20] {
+            let due = Rc::clone(&due);
+            spawn_local(async move {
+                sleep(Duration::from_millis(ms)).await;
+                due.borrow_mut().push(ms);
+            });
+        }
+        let never = timeout(Duration::from_millis(1), sleep(Duration::from_secs(60))).await;
+        assert_eq!(
+            never.map_err(|error| error.kind()),
+            Err(io::ErrorKind::TimedOut)
+        );
+        let begun = Instant::now();
+        sleep(Duration::from_millis(60)).await;
+        assert!(begun.elapsed() >= Duration::from_millis(60));
+        assert_eq!(*due.borrow(), [10, 20, 30]);
+    });
+}
+
+#[test]
+fn no_wake_up_from_another_thread_is_lost() {
+    run(|| async {
+        let (there, back) = (Doorbell::new(), Doorbell::new());
+        let (ask, asked) = lane::<u32>(1, &there);
+        let (answer, answered) = lane::<u32>(1, &back);
+        std::thread::spawn(move || {
+            while let Some(number) = asked.recv_parked(&there) {
+                assert_eq!(answer.try_send(number), Ok(()));
+            }
+        });
+        for number in 0..20_000 {
+            assert_eq!(ask.try_send(number), Ok(()));
+            let came = timeout(Duration::from_secs(20), async {
+                loop {
+                    poll_fn(|cx| back.poll_rung(cx)).await;
+                    if let Some(number) = answered.try_recv() {
+                        return number;
+                    }
+                }
+            });
+            assert_eq!(came.await.expect("it is woken"), number);
+        }
+    });
+}
+
+#[test]
+fn more_sockets_than_the_ring_takes_requests_are_all_served() {
+    let sockets = RING_DEPTH as usize + 44;
+    run(move || async move {
+        let (listener, address) = listen();
+        let clients = blocking(move || {
+            let connect = |_| TcpStream::connect(address).expect("connected");
+            (0..sockets).map(connect).collect::<Vec<_>>()
+        });
+        let served = Rc::new(Cell::new(0));
+        // All of them wait before the first byte comes.
+        for _ in 0..sockets {
+            let socket = listener.accept().await.expect("accepted");
+            let served = Rc::clone(&served);
+            spawn_local(async move {
+                let mut byte = [0; 8];
+                assert_eq!(read(&socket, &mut byte).await, 1);
+                let sent = poll_fn(|cx| socket.poll_write(cx, &byte[..1])).await;
+                assert_eq!(sent.ok(), Some(1));
+                assert_eq!(read(&socket, &mut byte).await, 0, "it is closed");
+                served.set(served.get() + 1);
+            });
+        }
+        let mut clients = clients.await;
+        blocking(move || {
+            for (number, client) in clients.iter_mut().enumerate() {
+                client.write_all(&[number as u8]).expect("sent");
+            }
+            for (number, client) in clients.iter_mut().enumerate() {
+                let mut byte = [0];
+                client.read_exact(&mut byte).expect("answered");
+                assert_eq!(byte, [number as u8]);
+            }
+        })
+        .await;
+        let all = timeout(Duration::from_secs(20), async {
+            while served.get() < sockets {
+                sleep(Duration::from_millis(1)).await;
+            }
+        });
+        all.await.expect("each of them sees its end");
+    });
+}
+
+#[test]
+fn an_end_that_came_with_the_last_bytes_is_seen() {
+    run(|| async {
+        let (listener, address) = listen();
+        let client = blocking(move || {
+            let mut client = TcpStream::connect(address).expect("connected");
+            client.write_all(b"last").expect("sent");
+            client.shutdown(Shutdown::Write).expect("ended");
+            client
+        });
+        let socket = listener.accept().await.expect("accepted");
+        let _client = client.await;
+        sleep(Duration::from_millis(5)).await;
+        let mut buffer = [0; 64];
+        let end = timeout(Duration::from_secs(20), async {
+            assert_eq!(read(&socket, &mut buffer).await, 4);
+            assert_eq!(read(&socket, &mut buffer).await, 0);
+            assert_eq!(read(&socket, &mut buffer).await, 0, "and again");
+        });
+        end.await.expect("no waiting for what never comes");
+    });
+}
+
+#[test]
+fn a_writer_waits_until_there_is_room_and_loses_nothing() {
+    const BYTES: usize = 32 << 20;
+    run(|| async {
+        let (listener, address) = listen();
+        let (go_on, wait) = mpsc::channel::<()>();
+        let reader = std::thread::spawn(move || {
+            let mut client = TcpStream::connect(address).expect("connected");
+            let _ = wait.recv();
+            let (mut sum, mut count, mut part) = (0_u64, 0, vec![0; 1 << 16]);
+            loop {
+                match client.read(&mut part).expect("readable") {
+                    0 => return (sum, count),
+                    more => {
+                        sum += part[..more]
+                            .iter()
+                            .map(|&byte| u64::from(byte))
+                            .sum::<u64>();
+                        count += more;
+                    }
+                }
+            }
+        });
+        let socket = listener.accept().await.expect("accepted");
+        let bytes: Vec<u8> = (0..BYTES).map(|at| (at % 251) as u8).collect();
+        let (mut sent, mut waited) = (0, 0);
+        poll_fn(|cx| {
+            while sent < BYTES {
+                match socket.poll_write(cx, &bytes[sent..]) {
+                    Poll::Ready(more) => sent += more.expect("taken"),
+                    Poll::Pending => {
+                        waited += 1;
+                        // The first time the reader has not begun yet.
+                        let _ = go_on.send(());
+                        return Poll::Pending;
+                    }
+                }
+            }
+            Poll::Ready(())
+        })
+        .await;
+        assert!(waited > 0, "32 MiB fit no socket");
+        socket.finish();
+        let read = blocking(move || reader.join().expect("no panic")).await;
+        let sum = bytes.iter().map(|&byte| u64::from(byte)).sum();
+        assert_eq!(read, (sum, BYTES));
+    });
+}
+
+#[test]
+fn a_socket_that_is_dropped_is_closed_while_others_wait() {
+    run(|| async {
+        let (listener, address) = listen();
+        let client = blocking(move || TcpStream::connect(address).expect("connected"));
+        let socket = listener.accept().await.expect("accepted");
+        let mut client = client.await;
+        let mut byte = [0];
+        let waiting = timeout(Duration::from_millis(5), read(&socket, &mut byte)).await;
+        assert!(waiting.is_err(), "nothing was sent");
+        drop(socket);
+        let end = blocking(move || {
+            let limit = Duration::from_secs(20);
+            client.set_read_timeout(Some(limit)).expect("set");
+            client.read(&mut [0]).expect("the end, not a timeout")
+        });
+        assert_eq!(end.await, 0);
+    });
+}
+
+#[test]
+fn a_socket_that_is_dropped_while_something_happens_to_it_is_closed_for_good() {
+    run(|| async {
+        let (listener, address) = listen();
+        let client = blocking(move || TcpStream::connect(address).expect("connected"));
+        let socket = listener.accept().await.expect("accepted");
+        let mut client = client.await;
+        let mut byte = [0];
+        let waiting = timeout(Duration::from_millis(5), read(&socket, &mut byte)).await;
+        assert!(waiting.is_err(), "nothing was sent");
+        // The byte is on its way to the ring when the watch ends.
+        client.write_all(&byte).expect("sent");
+        drop(socket);
+        let refused = blocking(move || {
+            let limit = Duration::from_secs(20);
+            client.set_write_timeout(Some(limit)).expect("set");
+            let part = [7; 1 << 16];
+            loop {
+                if let Err(error) = client.write_all(&part) {
+                    return error.kind();
+                }
+            }
+        });
+        let refused = refused.await;
+        assert!(
+            matches!(
+                refused,
+                io::ErrorKind::BrokenPipe | io::ErrorKind::ConnectionReset
+            ),
+            "{refused}"
+        );
+    });
+}
+
+#[test]
+fn tasks_that_are_left_are_dropped_with_what_they_own() {
+    struct Tells(Arc<Doorbell>);
+    impl Drop for Tells {
+        fn drop(&mut self) {
+            self.0.ring();
+        }
+    }
+    let told = Doorbell::new();
+    let tells = Tells(Arc::clone(&told));
+    run(|| async move {
+        let (listener, _) = listen();
+        spawn_local(async move {
+            let _tells = tells;
+            let _ = listener.accept().await;
+            unreachable!("nobody connects");
+        });
+        sleep(Duration::from_millis(1)).await;
+    });
+    let mut cx = Context::from_waker(std::task::Waker::noop());
+    assert!(told.poll_rung(&mut cx).is_ready());
+}
+
+#[test]
+fn a_burst_waits_to_be_accepted_and_every_socket_has_its_options() {
+    use crate::limits::{KEEPALIVE_IDLE, KEEPALIVE_INTERVAL, KEEPALIVE_PROBES};
+    use rustix::net::sockopt;
+    let most = std::fs::read_to_string("/proc/sys/net/core/somaxconn").expect("readable");
+    let most: usize = most.trim().parse().expect("a number");
+    let mut files = rustix::process::getrlimit(rustix::process::Resource::Nofile);
+    files.current = files.maximum;
+    rustix::process::setrlimit(rustix::process::Resource::Nofile, files).expect("raised");
+    // Twice what listeners commonly let wait.
+    let burst = most.min(2_048);
+    run(move || async move {
+        let (listener, address) = listen();
+        let mut waiting = Vec::new();
+        for number in 0..burst {
+            // One that finds no room is only tried again after a second.
+            let limit = Duration::from_millis(900);
+            let stream = TcpStream::connect_timeout(&address, limit);
+            waiting.push(stream.unwrap_or_else(|error| panic!("{number}: {error}")));
+        }
+        let socket = listener.accept().await.expect("accepted");
+        let fd = socket.as_fd();
+        assert_eq!(sockopt::socket_reuseaddr(fd), Ok(true));
+        assert_eq!(sockopt::tcp_nodelay(fd), Ok(true));
+        assert_eq!(sockopt::socket_keepalive(fd), Ok(true));
+        assert_eq!(sockopt::tcp_keepidle(fd), Ok(KEEPALIVE_IDLE));
+        assert_eq!(sockopt::tcp_keepintvl(fd), Ok(KEEPALIVE_INTERVAL));
+        assert_eq!(sockopt::tcp_keepcnt(fd), Ok(KEEPALIVE_PROBES));
+    });
+}
