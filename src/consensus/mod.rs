@@ -27,7 +27,7 @@ use crate::counters::ConsensusCounters;
 use crate::lanes::messages::{FromConsensus, SnapshotChunk, ToConsensus};
 use crate::lanes::{Doorbell, Receiver, Sender};
 use crate::node_signals::NodeSignals;
-use crate::runtime::{Alarm, Clock};
+use crate::runtime::{self, Alarm, Clock};
 
 use role::Role;
 pub use snapshots::SnapshotPolicy;
@@ -77,7 +77,14 @@ pub async fn run(setup: Setup) {
     let clock = setup.clock;
     let mut alarm = Alarm::default();
     let mut role = Role::new(setup);
-    while !role.turn() {
+    loop {
+        // What has arrived in the sockets meanwhile goes into the same batch.
+        if role.may_append() {
+            runtime::after_io().await;
+        }
+        if role.turn() {
+            break;
+        }
         let deadline_ms = role.next_deadline_ms();
         poll_fn(|cx| {
             let rung = doorbell.poll_rung(cx).is_ready();

@@ -144,12 +144,20 @@ impl Role {
     /// has stopped.
     pub(super) fn turn(&mut self) -> bool {
         let now_ms = self.clock.now_ms();
-        if let Some(appended) = self.disk.take_done() {
+        let appended = self.disk.take_done();
+        let has_appended = appended.is_some();
+        if let Some(appended) = appended {
             self.appended(appended);
         }
         self.take_in();
         self.step(Input::Tick { now_ms });
-        self.next_work(now_ms);
+        if has_appended {
+            // The next append begins in a turn of its own, behind the answers to
+            // this one: the append thread may take this core from them.
+            self.doorbell.ring();
+        } else {
+            self.next_work(now_ms);
+        }
         if self.proposals.bytes < CONSENSUS_BYTES_WAITING && self.from_shards.depth() > 0 {
             // Taken in no further than the bound, and there is room again: what
             // is in the lane has rung already.
@@ -222,6 +230,12 @@ impl Role {
             any = Poll::Ready(());
         }
         any
+    }
+
+    /// True when the next turn may begin an append.
+    pub(super) fn may_append(&self) -> bool {
+        let has_some = !self.proposals.is_empty() || self.from_shards.depth() > 0;
+        has_some && self.job.is_none() && !self.disk.is_busy()
     }
 
     fn take_in(&mut self) {

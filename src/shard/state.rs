@@ -411,13 +411,21 @@ impl Shard {
         // A grant that cannot be delivered may decide further answers.
         while !self.outputs.answers.is_empty() {
             std::mem::swap(&mut answers, &mut self.outputs.answers);
-            for (origin, answer) in answers.drain(..) {
-                if origin.shard == self.setup.id {
-                    self.deliver(now_ms, origin, self.setup.id, answer);
-                } else {
-                    self.outboxes[usize::from(origin.shard)].answer(origin, answer);
+            // Grants first, and so first on their way: everybody else in line
+            // waits for their holders.
+            for grants in [true, false] {
+                for &(origin, answer) in &answers {
+                    if matches!(answer, Answer::Acquired { .. }) != grants {
+                        continue;
+                    }
+                    if origin.shard == self.setup.id {
+                        self.deliver(now_ms, origin, self.setup.id, answer);
+                    } else {
+                        self.outboxes[usize::from(origin.shard)].answer(origin, answer);
+                    }
                 }
             }
+            answers.clear();
         }
         if answers.capacity() > self.outputs.answers.capacity() {
             self.outputs.answers = answers;
