@@ -251,6 +251,44 @@ fn the_reserve_lets_a_snapshot_make_room_for_ever() {
 }
 
 #[test]
+fn a_node_started_on_a_used_up_log_serves_from_the_reserve() {
+    let log = "\n[log]\nsegment_bytes = 65536\nsnapshot_log_bytes = 1000000000\n\
+               snapshot_log_entries = 1000000000\n";
+    let Some((mut server, disk)) = server_on_small_disk(24, log) else {
+        return;
+    };
+    let mut client = RawClient::connect(server.address);
+    let tokens = hold_many(&mut client, 4_000);
+    disk.fill();
+    churn_until_full(&server, &mut client);
+    let log = server.data_dir().join("log");
+    let segments = || fs::read_dir(&log).expect("a folder").count();
+    let before = segments();
+
+    // Each start appends a block or two of its own, and each release one.
+    let mut released = 0;
+    wait_until("the last segment is used up, and there is one more", || {
+        server.kill9();
+        server.restart();
+        let mut client = RawClient::connect(server.address);
+        release_all(&mut client, released..released + 1, &tokens);
+        released += 1;
+        segments() > before
+    });
+    assert!(released > 1, "there was some of the last segment left");
+    let mut client = RawClient::connect(server.address);
+    release_all(&mut client, released..released + 1, &tokens);
+    let reply = client.acquire("free", 0, 10);
+    assert!(matches!(reply, Reply::Busy { .. }), "{reply:?}");
+
+    disk.make_room();
+    server.wait_metric("log_full", 0);
+    client.hold(&long_key(0), 10);
+    let reserve = server.data_dir().join("snapshots/reserve");
+    wait_until("the reserve is kept again", || reserve.exists());
+}
+
+#[test]
 fn a_stop_does_not_wait_for_room() {
     let log = "\n[log]\nsegment_bytes = 65536\nsnapshot_log_bytes = 1000000000\n\
                snapshot_log_entries = 1000000000\n";

@@ -97,11 +97,20 @@ pub(super) fn clean_stop(mut store: HardStateStore) -> Job {
     })
 }
 
-/// Makes the next segment, and keeps the reserve if there is room for it too.
-pub(super) fn spare(spec: SegmentSpec, reserve: Reserve) -> Job {
+/// Makes the next segment, from the reserve if `use_reserve`, and keeps the reserve if
+/// there is room for it too.
+pub(super) fn spare(spec: SegmentSpec, reserve: Reserve, use_reserve: bool) -> Job {
     Box::pin(async move {
         let made = runtime::blocking(move || {
-            let segment = Segment::create(&spec)?;
+            if use_reserve {
+                reserve.release()?;
+            }
+            let segment = Segment::create(&spec).inspect_err(|_| {
+                if use_reserve {
+                    // A failure is no news: what this returns is the one to report.
+                    let _ = reserve.hold();
+                }
+            })?;
             match reserve.hold() {
                 Err(error) if !is_full(&error) => Err(error),
                 _ => Ok(segment),

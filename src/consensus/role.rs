@@ -563,7 +563,11 @@ impl Role {
             && !self.snapshots.is_making_room()
             && let Some(spec) = self.log.wants_spare()
         {
-            self.spare_job = Some(jobs::spare(spec, self.log.reserve()));
+            // The reserve is for a snapshot, unless none can help: then it is for
+            // what cannot even be appended any more.
+            let no_snapshot = self.reached < self.shards || self.snapshots.are_no_help(&self.log);
+            let use_reserve = self.starved && self.full_since_ms.is_some() && no_snapshot;
+            self.spare_job = Some(jobs::spare(spec, self.log.reserve(), use_reserve));
         }
     }
 

@@ -42,6 +42,8 @@ pub(super) struct Snapshots {
     reserve: Reserve,
     // There is no room on the disk for the next segment.
     pressed: bool,
+    // Nor was there for the last snapshot that was tried.
+    no_room: bool,
     retry_ms: u64,
     state: State,
     job: Option<Job>,
@@ -85,6 +87,7 @@ impl Snapshots {
             log_entries: log.index().entries(),
             reserve: log.reserve(),
             pressed: false,
+            no_room: false,
             retry_ms: 0,
             state: State::Idle,
             job: None,
@@ -106,6 +109,12 @@ impl Snapshots {
     /// that there is, is for it.
     pub(super) fn is_making_room(&self) -> bool {
         self.pressed && matches!(self.state, State::Taking(_))
+    }
+
+    /// True when no snapshot would help a full disk: it finds no room itself, or
+    /// would free no segment.
+    pub(super) fn are_no_help(&self, log: &Log) -> bool {
+        self.no_room || !log.could_recycle()
     }
 
     /// True while a helper thread has something of it.
@@ -204,11 +213,13 @@ impl Snapshots {
                 self.log_bytes -= taking.log_bytes;
                 self.log_entries -= taking.log_entries;
                 self.pressed = false;
+                self.no_room = false;
                 self.state = State::Idle;
             }
             Done::Written(Err(error)) | Done::Finished(Err(error)) if is_full(&error) => {
                 tracing::warn!("no room for a snapshot: {error}; trying again later");
                 self.retry_ms = now_ms + SNAPSHOT_RETRY_MS;
+                self.no_room = true;
                 self.state = State::Discarding(taking.shards_left);
             }
             Done::Written(Err(error)) | Done::Finished(Err(error)) => {
