@@ -39,11 +39,15 @@ release:
 test:
 	$(CARGO) test --workspace --locked
 
+# Those whose names only one package has.
+QUICK_TESTS := architecture documents api_document handshake hostile peer peer_document roundtrip \
+	crashes folder scenarios
+
+# Always of the whole workspace: a build of some packages selects other features of what they share, and
+# compiles it again.
 quick-tests:
-	$(CARGO) test --workspace --locked --lib --bins
+	$(CARGO) test --workspace --locked --lib --bins $(QUICK_TESTS:%=--test %)
 	$(CARGO) test --workspace --locked --doc
-	$(CARGO) test --locked --test architecture --test documents
-	$(CARGO) test --locked --package ticketing-protocol --package ticketing-raftlog
 
 verify:
 	$(CARGO) fmt --all --check
@@ -91,7 +95,7 @@ CUTS ?= 50
 POWERCUT_AT_MOST_S ?= 900
 
 powercut:
-	$(CARGO) build --locked --package ticketing@0.1.0 --package ticketing-powercut --bin ticketing --bin ticketing-powercut
+	$(CARGO) build --workspace --locked --bin ticketing --bin ticketing-powercut
 	SEED=$(or $(SEED),7) CUTS=$(CUTS) timeout $(POWERCUT_AT_MOST_S) $(TARGET)/debug/ticketing-powercut $(TARGET)/debug/ticketing
 
 # What CI runs of it.
@@ -108,7 +112,7 @@ powercut-nosync:
 	patch --batch --forward --directory $(NO_SYNC)/source --strip 1 < tests/powercut/no-sync.patch
 	CARGO_TARGET_DIR=$(NO_SYNC)/build $(CARGO) build --locked --manifest-path $(NO_SYNC)/source/Cargo.toml \
 		--package ticketing@0.1.0 --bin ticketing
-	$(CARGO) build --locked --package ticketing-powercut
+	$(CARGO) build --workspace --locked --bin ticketing-powercut
 	@if SEED=$(or $(SEED),7) CUTS=$(CUTS) timeout $(POWERCUT_AT_MOST_S) $(TARGET)/debug/ticketing-powercut \
 		$(NO_SYNC)/build/debug/ticketing > $(NO_SYNC)/log 2>&1; \
 	then cat $(NO_SYNC)/log; echo 'powercut-nosync: FAILED: the cuts were survived without syncs'; exit 1; fi
@@ -123,12 +127,12 @@ COUNT ?= 200
 FROM ?= $(shell date +%s)
 
 sim:
-	$(CARGO) build --locked --package ticketing-sim --bin sim
+	$(CARGO) build --workspace --locked --bin sim
 	$(TARGET)/debug/sim $(if $(SEED),--seed $(SEED),--count $(COUNT) --from $(FROM))
 
 # What CI runs of it: seeds that once found something, then the same 600 each time.
 sim-quick:
-	$(CARGO) build --locked --package ticketing-sim --bin sim
+	$(CARGO) build --workspace --locked --bin sim
 	$(TARGET)/debug/sim --seeds tests/sim/seeds.txt --count 600 --from 100000
 
 # A target folder of its own, so that no other build has the mistakes in it.
