@@ -12,7 +12,7 @@ FUZZ_FLAGS := -Cpasses=sancov-module -Cllvm-args=-sanitizer-coverage-level=4 \
 FUZZ_HOST := $(shell rustc -vV | sed -n 's/^host: //p')
 FUZZ_SECONDS ?= 60
 
-.PHONY: help build test verify fix quick-tests bench raft-step crowds bounds fuzz powercut powercut-quick powercut-nosync sim sim-quick sim-mutants release
+.PHONY: help build test verify fix quick-tests bench raft-step crowds bounds fuzz powercut powercut-quick powercut-nosync sim sim-quick sim-mutants coverage release
 
 help:
 	@echo 'make test      every test that CI runs'
@@ -27,6 +27,7 @@ help:
 	@echo 'make powercut-nosync  the same without syncs: succeeds when that is found out'
 	@echo 'make sim       whole clusters in virtual time; SEED=n tells one run, COUNT=n runs many'
 	@echo 'make sim-mutants  mistakes made on purpose, and which checker finds each'
+	@echo 'make coverage  which regions of the Raft core and of recovery the tests run; needs llvm-cov'
 	@echo 'make build     the server, optimised'
 
 build:
@@ -139,3 +140,35 @@ sim-quick:
 sim-mutants:
 	CARGO_TARGET_DIR=$(abspath $(TARGET))/mutants $(CARGO) build --locked --package ticketing-sim --features bugs --bin sim
 	$(TARGET)/mutants/debug/sim --mutants $(if $(ONLY),--only $(ONLY))
+
+# Which regions of the Raft core and of the log's recovery run under the core's and the log's own
+# tests, the scenario scripts and COVERAGE_SEEDS fixed seeds of the simulator. It needs llvm-profdata and
+# llvm-cov that read this compiler's profiles: those of rustup's llvm-tools, or of any LLVM from 19 on.
+COVERAGE := $(abspath $(TARGET))/coverage
+COVERAGE_TESTS := scenarios folder crashes snapshots
+COVERAGE_SEEDS ?= 200
+COVERAGE_HOST := $(shell rustc -vV | sed -n 's/^host: //p')
+LLVM_BIN ?= $(firstword $(wildcard $(shell rustc --print sysroot)/lib/rustlib/$(COVERAGE_HOST)/bin/llvm-cov \
+	$(foreach version,25 24 23 22 21 20 19,/usr/lib/llvm-$(version)/bin/llvm-cov)))
+LLVM_TOOLS = $(patsubst %/,%,$(dir $(LLVM_BIN)))
+
+coverage:
+	@[ -x '$(LLVM_TOOLS)/llvm-cov' ] && [ -x '$(LLVM_TOOLS)/llvm-profdata' ] || { echo \
+		'coverage: llvm-cov and llvm-profdata are missing: rustup component add llvm-tools, or Debian package llvm-19 or later;' \
+		'elsewhere: make coverage LLVM_BIN=/path/to/llvm-cov' >&2; exit 2; }
+	rm -rf $(COVERAGE)/profiles && mkdir -p $(COVERAGE)/profiles
+	CARGO_TARGET_DIR=$(COVERAGE) RUSTFLAGS='-C instrument-coverage' LLVM_PROFILE_FILE=$(COVERAGE)/profiles/build-%p.profraw \
+		$(CARGO) test --locked --no-run --message-format json --package ticketing-raftlog --package ticketing-sim \
+		--lib --bins $(patsubst %,--test %,$(COVERAGE_TESTS) runs) > $(COVERAGE)/built
+	for test in ticketing_raftlog $(COVERAGE_TESTS); do \
+		sed -n "s/.*\"executable\":\"\([^\"]*\/$$test-[^\"]*\)\".*/\1/p" $(COVERAGE)/built; done > $(COVERAGE)/programs
+	[ $$(wc -l < $(COVERAGE)/programs) -eq $(words ticketing_raftlog $(COVERAGE_TESTS)) ]
+	rm -f $(COVERAGE)/profiles/build-*
+	cd raftlog && for program in $$(cat $(COVERAGE)/programs); do \
+		LLVM_PROFILE_FILE=$(COVERAGE)/profiles/%m-%p.profraw $$program --quiet || exit 1; done
+	LLVM_PROFILE_FILE=$(COVERAGE)/profiles/%m-%p.profraw $(COVERAGE)/debug/sim \
+		--seeds tests/sim/seeds.txt --count $(COVERAGE_SEEDS) --from 100000
+	$(LLVM_TOOLS)/llvm-profdata merge --sparse $(COVERAGE)/profiles/*.profraw --output $(COVERAGE)/all.profdata
+	$(LLVM_TOOLS)/llvm-cov export --instr-profile $(COVERAGE)/all.profdata \
+		$(COVERAGE)/debug/sim $$(sed 's/^/--object /' $(COVERAGE)/programs) $(CURDIR)/raftlog/src > $(COVERAGE)/export.json
+	$(CARGO) run --quiet --locked --package ticketing-coverage -- $(COVERAGE)/export.json
