@@ -236,12 +236,6 @@ impl BatchBuilder {
         self.next_index
     }
 
-    /// Gives the buffer back without writing anything.
-    #[must_use]
-    pub fn into_buffer(self) -> Vec<u8> {
-        self.bytes
-    }
-
     /// The bytes it takes on disk.
     pub(crate) fn padded_bytes(&self) -> usize {
         padded_batch_bytes(self.bytes.len() - BATCH_HEADER_BYTES)

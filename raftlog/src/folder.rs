@@ -10,9 +10,9 @@
 //! ```
 
 use std::ffi::OsStr;
-use std::fs::{self, File};
-use std::io::{self, Read, Write};
-use std::os::unix::fs::{DirBuilderExt, FileExt, OpenOptionsExt};
+use std::fs::File;
+use std::io::{self, Read};
+use std::os::unix::fs::OpenOptionsExt;
 use std::path::{Path, PathBuf};
 
 use rustix::fs::{FlockOperation, flock};
@@ -41,8 +41,6 @@ const LOCK_FILE: &str = "lock";
 const CREATING_FILE: &str = "creating";
 /// What file systems put into their root by themselves.
 const LOST_AND_FOUND: &str = "lost+found";
-/// Mode of the folders: they hold keys that clients chose.
-const DIR_MODE: u32 = 0o700;
 
 /// How to open a folder. What the world knows comes in as values.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -146,12 +144,6 @@ impl Folder {
         })
     }
 
-    /// Where it is.
-    #[must_use]
-    pub fn dir(&self) -> &Path {
-        &self.dir
-    }
-
     fn lock(dir: &Path) -> Result<Self, OpenError> {
         let path = dir.join(LOCK_FILE);
         // Not emptied before it is ours: it names its holder.
@@ -177,8 +169,9 @@ impl Folder {
             }
             Err(error) => return Err(OpenError::io(&path, "lock the folder", error.into())),
         }
+        let holder = format!("{}\n", std::process::id());
         file.set_len(0)
-            .and_then(|()| writeln!(file, "{}", std::process::id()))
+            .and_then(|()| disk::write_at(&file, holder.as_bytes(), 0))
             .map_err(|e| OpenError::io(&path, "write the lock file", e))?;
         Ok(Self {
             dir: dir.to_path_buf(),
@@ -194,7 +187,7 @@ impl Folder {
         let dir = &self.dir;
         let io_error = |e| OpenError::io(dir, "create the data folder", e);
         let marker = dir.join(CREATING_FILE);
-        if marker.try_exists().map_err(io_error)? {
+        if disk::exists(&marker).map_err(io_error)? {
             self.wipe().map_err(io_error)?;
         } else if identity::load(dir)?.is_some() {
             return Ok(false);
@@ -237,14 +230,14 @@ impl Folder {
         disk::remove_if_present(&self.dir.join(IDENTITY_FILE))?;
         disk::remove_if_present(&self.dir.join(STATE_FILE))?;
         let log_dir = self.dir.join(LOG_DIR);
-        if log_dir.try_exists()? {
+        if disk::exists(&log_dir)? {
             sweep_unfinished(&log_dir)?;
             for use_number in segment::list(&log_dir)? {
                 disk::remove_if_present(&log_dir.join(segment::file_name(use_number)))?;
             }
         }
         let snapshot_dir = self.dir.join(SNAPSHOT_DIR);
-        if snapshot_dir.try_exists()? {
+        if disk::exists(&snapshot_dir)? {
             snapshot::sweep_unfinished(&snapshot_dir)?;
         }
         Ok(())
@@ -260,7 +253,7 @@ fn refuse_foreign(dir: &Path) -> Result<(), OpenError> {
         return Ok(());
     };
     for file in [CREATING_FILE, IDENTITY_FILE] {
-        if dir.join(file).try_exists().map_err(io_error)? {
+        if disk::exists(&dir.join(file)).map_err(io_error)? {
             return Ok(());
         }
     }
@@ -272,13 +265,10 @@ fn refuse_foreign(dir: &Path) -> Result<(), OpenError> {
 
 /// The name of something in the folder that a new one does not have.
 fn stranger(dir: &Path) -> io::Result<Option<String>> {
-    for entry in fs::read_dir(dir)? {
-        let name = entry?.file_name();
-        if name != OsStr::new(LOCK_FILE) && name != OsStr::new(LOST_AND_FOUND) {
-            return Ok(Some(name.to_string_lossy().into_owned()));
-        }
-    }
-    Ok(None)
+    let names = disk::list(dir)?;
+    let mut names = names.iter().filter_map(|path| path.file_name());
+    let strange = names.find(|name| ![LOCK_FILE, LOST_AND_FOUND].map(OsStr::new).contains(name));
+    Ok(strange.map(|name| name.to_string_lossy().into_owned()))
 }
 
 impl OpenOptions {
@@ -329,14 +319,13 @@ pub(crate) fn begin_log(spec: &SegmentSpec, first_index: LogIndex, term: Term) -
         unreachable!("one record fits an empty segment of the smallest size");
     };
     let offset = u64::from(planned.summary.position.offset());
-    segment.file().write_all_at(&planned.bytes, offset)?;
-    segment.file().sync_all()
+    disk::write_at(segment.file(), &planned.bytes, offset)?;
+    disk::sync(segment.file())
 }
 
 /// Removes segments whose creation was cut short.
 pub(crate) fn sweep_unfinished(log_dir: &Path) -> io::Result<()> {
-    for entry in fs::read_dir(log_dir)? {
-        let path = entry?.path();
+    for path in disk::list(log_dir)? {
         if path.extension() == Some(OsStr::new("new")) {
             disk::remove_if_present(&path)?;
         }
@@ -352,7 +341,7 @@ pub(crate) fn foreign(dir: &Path, why: &str) -> OpenError {
 }
 
 pub(crate) fn make_dir(dir: &Path) -> io::Result<()> {
-    match fs::DirBuilder::new().mode(DIR_MODE).create(dir) {
+    match disk::create_dir(dir) {
         Ok(()) => match dir.parent().filter(|parent| !parent.as_os_str().is_empty()) {
             Some(parent) => disk::sync_dir(parent),
             None => disk::sync_dir(Path::new(".")),

@@ -4,9 +4,8 @@
 //! slot a crash or a bad block takes, the other one holds everything that was acknowledged. (With
 //! one slot written per change, the loss of the newer one would silently bring an old vote back.)
 
-use std::fs::{File, OpenOptions};
+use std::fs::File;
 use std::io;
-use std::os::unix::fs::FileExt;
 use std::path::Path;
 
 use crate::disk;
@@ -100,9 +99,8 @@ impl HardStateStore {
         next.sequence += 1;
         let block = encode(&next.state, next.sequence);
         for slot in write_order(&self.newest) {
-            self.file
-                .write_all_at(&block, (slot * BLOCK_BYTES) as u64)?;
-            rustix::fs::fdatasync(&self.file)?;
+            disk::write_at(&self.file, &block, (slot * BLOCK_BYTES) as u64)?;
+            disk::sync_data(&self.file)?;
         }
         self.newest = next;
         Ok(())
@@ -115,11 +113,7 @@ impl HardStateStore {
 
     pub(crate) fn open(dir: &Path) -> Result<Self, OpenError> {
         let path = dir.join(STATE_FILE);
-        let file = OpenOptions::new()
-            .read(true)
-            .write(true)
-            .open(&path)
-            .map_err(|e| missing_or(&path, e))?;
+        let file = disk::open_for_writing(&path).map_err(|e| missing_or(&path, e))?;
         let newest = judge(&read_whole(&file, &path)?, &path)?;
         Ok(Self { file, newest })
     }
@@ -128,7 +122,7 @@ impl HardStateStore {
 /// Reads the state file of a folder that may be in use.
 pub(crate) fn read_only(dir: &Path) -> Result<NodeState, OpenError> {
     let path = dir.join(STATE_FILE);
-    let file = File::open(&path).map_err(|e| missing_or(&path, e))?;
+    let file = disk::open(&path).map_err(|e| missing_or(&path, e))?;
     Ok(judge(&read_whole(&file, &path)?, &path)?.state)
 }
 
@@ -227,18 +221,8 @@ fn decode(layout: &StateLayout) -> Option<NodeState> {
 }
 
 fn read_whole(file: &File, path: &Path) -> Result<Vec<u8>, OpenError> {
-    let mut bytes = vec![0; 2 * BLOCK_BYTES];
-    let mut filled = 0;
-    while filled < bytes.len() {
-        match file.read_at(&mut bytes[filled..], filled as u64) {
-            Ok(0) => break,
-            Ok(count) => filled += count,
-            Err(error) if error.kind() == io::ErrorKind::Interrupted => {}
-            Err(error) => return Err(OpenError::io(path, "read the state", error)),
-        }
-    }
-    bytes.truncate(filled);
-    Ok(bytes)
+    disk::read_at_most(file, 2 * BLOCK_BYTES as u64)
+        .map_err(|e| OpenError::io(path, "read the state", e))
 }
 
 fn missing_or(path: &Path, error: io::Error) -> OpenError {

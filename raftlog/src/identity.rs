@@ -1,6 +1,5 @@
 //! The identity file: whose log this is. Written once, when the folder is created.
 
-use std::fs;
 use std::io;
 use std::path::Path;
 
@@ -35,7 +34,7 @@ pub(crate) fn create(dir: &Path, identity: &Identity) -> io::Result<()> {
 /// Reads the file; `None` when there is none.
 pub(crate) fn load(dir: &Path) -> Result<Option<Identity>, OpenError> {
     let path = dir.join(IDENTITY_FILE);
-    match fs::read(&path) {
+    match disk::read(&path) {
         Ok(bytes) => judge(&bytes, &path).map(Some),
         Err(error) if error.kind() == io::ErrorKind::NotFound => Ok(None),
         Err(error) => Err(OpenError::io(&path, "read the identity", error)),

@@ -1,12 +1,11 @@
 //! Reading the log of a stopped or a live node, without its lock and without changing anything.
 
-use std::fs::File;
 use std::io;
-use std::os::unix::fs::FileExt;
 use std::path::{Path, PathBuf};
 use std::thread;
 use std::time::Duration;
 
+use crate::disk;
 use crate::error::OpenError;
 use crate::folder::{LOG_DIR, foreign};
 use crate::hardstate::{self, NodeState};
@@ -84,12 +83,6 @@ impl LogReader {
     #[must_use]
     pub fn identity(&self) -> &Identity {
         &self.identity
-    }
-
-    /// What the state file held when this was opened.
-    #[must_use]
-    pub fn state(&self) -> &NodeState {
-        &self.state
     }
 
     /// The file that holds a position.
@@ -206,11 +199,11 @@ impl LogReader {
         for use_number in &uses {
             let path = self.log_dir.join(segment::file_name(*use_number));
             let file =
-                File::open(&path).map_err(|e| OpenError::io(&path, "open the segment", e))?;
+                disk::open(&path).map_err(|e| OpenError::io(&path, "open the segment", e))?;
             let header = read_header(&file, &path, self.identity.cluster_id, *use_number)?;
             bytes.resize(header.segment_bytes as usize, 0);
             // Read, not mapped: a live node writes to this file.
-            read_segment(&file, &mut bytes)
+            disk::read_exact_at(&file, &mut bytes, 0)
                 .map_err(|e| OpenError::io(&path, "read the segment", e))?;
             let prior_use = UseNumber(header.prior_use);
             let read = SegmentBytes {
@@ -222,8 +215,4 @@ impl LogReader {
         }
         Ok(uses.len())
     }
-}
-
-fn read_segment(file: &File, bytes: &mut [u8]) -> io::Result<()> {
-    file.read_exact_at(bytes, 0)
 }

@@ -2,7 +2,6 @@
 
 use std::collections::VecDeque;
 use std::io;
-use std::os::unix::fs::FileExt;
 use std::path::Path;
 use std::sync::Arc;
 
@@ -275,10 +274,10 @@ fn trim(log_dir: &Path, segments: &[Segment], end: Position) -> io::Result<usize
             let mut at = u64::from(end.offset());
             while at < size {
                 let chunk = zeroes.len().min((size - at) as usize);
-                segment.file().write_all_at(&zeroes[..chunk], at)?;
+                disk::write_at(segment.file(), &zeroes[..chunk], at)?;
                 at += chunk as u64;
             }
-            segment.file().sync_all()?;
+            disk::sync(segment.file())?;
         }
     }
     disk::sync_dir(log_dir)?;
@@ -306,11 +305,11 @@ fn rewrite_above_mark(segments: &[Segment], scan: &Scan) -> io::Result<u64> {
             let chunk_end = kept.end.min(at + CHUNK_BYTES as u32);
             // A copy: the mapping shows the very pages that are being written.
             let copy = segment.whole()[at as usize..chunk_end as usize].to_vec();
-            segment.file().write_all_at(&copy, u64::from(at))?;
+            disk::write_at(segment.file(), &copy, u64::from(at))?;
             rewritten += copy.len() as u64;
             at = chunk_end;
         }
-        segment.file().sync_all()?;
+        disk::sync(segment.file())?;
     }
     Ok(rewritten)
 }

@@ -4,9 +4,8 @@
 //! read-only mapping (`docs/adr/0001-positioned-writes.md`). A read of a mapping whose disk fails
 //! raises SIGBUS, which the process must treat as fatal.
 
-use std::fs::{self, File, OpenOptions};
+use std::fs::File;
 use std::io;
-use std::os::unix::fs::FileExt as _;
 use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicU32, Ordering};
 
@@ -164,10 +163,7 @@ impl Segment {
         use_number: UseNumber,
     ) -> Result<Self, OpenError> {
         let path = dir.join(file_name(use_number));
-        let file = OpenOptions::new()
-            .read(true)
-            .write(true)
-            .open(&path)
+        let file = disk::open_for_writing(&path)
             .map_err(|e| OpenError::io(&path, "open the segment", e))?;
         let header = read_header(&file, &path, cluster_id, use_number)?;
         let shown = path.clone();
@@ -220,7 +216,7 @@ impl Segment {
         disk::rename(&spec.dir.join(file_name(old)), unfinished)?;
         // Before the header changes: under its old name the file would be damaged.
         disk::sync_dir(&spec.dir)?;
-        let file = OpenOptions::new().read(true).write(true).open(unfinished)?;
+        let file = disk::open_for_writing(unfinished)?;
         disk::write_at(&file, &seal_block(&header_of(spec)), 0)?;
         disk::sync(&file)?;
         Ok(file)
@@ -271,9 +267,9 @@ pub(crate) fn file_name(use_number: UseNumber) -> String {
 /// The use numbers of the segments in a folder, ascending.
 pub(crate) fn list(dir: &Path) -> io::Result<Vec<UseNumber>> {
     let mut found = Vec::new();
-    for entry in fs::read_dir(dir)? {
-        let name = entry?.file_name();
-        let Some(digits) = name.to_str().and_then(|name| name.strip_suffix(".seg")) else {
+    for path in disk::list(dir)? {
+        let name = path.file_name().and_then(|name| name.to_str());
+        let Some(digits) = name.and_then(|name| name.strip_suffix(".seg")) else {
             continue;
         };
         if let Ok(number) = u32::from_str_radix(digits, 16)
@@ -293,10 +289,7 @@ pub(crate) fn read_header(
     cluster_id: ClusterId,
     use_number: UseNumber,
 ) -> Result<SegmentHeader, OpenError> {
-    let size = file
-        .metadata()
-        .map_err(|e| OpenError::io(path, "look at the segment", e))?
-        .len();
+    let size = disk::size(file).map_err(|e| OpenError::io(path, "look at the segment", e))?;
     let mut block = [0; BLOCK_BYTES];
     if size < BLOCK_BYTES as u64 {
         return Err(OpenError::corrupt(
@@ -305,7 +298,7 @@ pub(crate) fn read_header(
             "the file ends before its header does",
         ));
     }
-    file.read_exact_at(&mut block, 0)
+    disk::read_exact_at(file, &mut block, 0)
         .map_err(|e| OpenError::io(path, "read the segment", e))?;
     judge_header(&block, size, path, cluster_id, use_number)
 }

@@ -1,7 +1,6 @@
 //! The folder of snapshots.
 
 use std::ffi::OsStr;
-use std::fs;
 use std::io;
 use std::path::{Path, PathBuf};
 
@@ -24,13 +23,13 @@ pub(super) fn unfinished_path_of(dir: &Path, index: LogIndex) -> PathBuf {
 /// The indexes of the snapshots in a folder, ascending; none when there is no folder.
 pub(crate) fn list(dir: &Path) -> io::Result<Vec<LogIndex>> {
     let mut found = Vec::new();
-    let entries = match fs::read_dir(dir) {
+    let paths = match disk::list(dir) {
         Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(found),
-        entries => entries?,
+        paths => paths?,
     };
-    for entry in entries {
-        let name = entry?.file_name();
-        let Some(digits) = name.to_str().and_then(|name| name.strip_suffix(".snap")) else {
+    for path in paths {
+        let name = path.file_name().and_then(|name| name.to_str());
+        let Some(digits) = name.and_then(|name| name.strip_suffix(".snap")) else {
             continue;
         };
         if let Ok(index) = u64::from_str_radix(digits, 16)
@@ -66,8 +65,7 @@ pub(crate) fn remove_all(dir: &Path) -> io::Result<()> {
 
 /// Removes snapshots that were never finished.
 pub(crate) fn sweep_unfinished(dir: &Path) -> io::Result<()> {
-    for entry in fs::read_dir(dir)? {
-        let path = entry?.path();
+    for path in disk::list(dir)? {
         if path.extension() == Some(OsStr::new("new")) {
             disk::remove_if_present(&path)?;
         }

@@ -1,11 +1,12 @@
 //! Reading a snapshot file: the whole of it is judged before anything of it is used.
 
 use std::fs::File;
-use std::io::{self, BufReader, Read, Seek, SeekFrom};
+use std::io::{self, BufReader};
 use std::path::{Path, PathBuf};
 
 use super::files::path_of;
 use super::format::{Decoder, Fault, SnapshotMeta};
+use crate::disk;
 use crate::error::OpenError;
 use crate::limits::BLOCK_BYTES;
 use crate::types::{ClusterId, LogIndex};
@@ -37,11 +38,9 @@ impl SnapshotReader {
         index: LogIndex,
     ) -> Result<Self, OpenError> {
         let path = path_of(dir, index);
-        let file = File::open(&path).map_err(|e| OpenError::io(&path, "open the snapshot", e))?;
-        let file_bytes = file
-            .metadata()
-            .map_err(|e| OpenError::io(&path, "look at the snapshot", e))?
-            .len();
+        let file = disk::open(&path).map_err(|e| OpenError::io(&path, "open the snapshot", e))?;
+        let file_bytes =
+            disk::size(&file).map_err(|e| OpenError::io(&path, "look at the snapshot", e))?;
         let mut file = BufReader::with_capacity(READ_BYTES, file);
         let decoder = begin(&path, &mut file, file_bytes, cluster_id)?;
         if decoder.meta().index != index {
@@ -75,12 +74,6 @@ impl SnapshotReader {
         &self.path
     }
 
-    /// The file's size.
-    #[must_use]
-    pub fn file_bytes(&self) -> u64 {
-        self.file_bytes
-    }
-
     /// How many items the state machine put into it.
     #[must_use]
     pub fn items(&self) -> u64 {
@@ -96,8 +89,7 @@ impl SnapshotReader {
         body.clear();
         while let Some(size) = self.decoder.wants() {
             self.buffer.resize(size, 0);
-            self.file
-                .read_exact(&mut self.buffer)
+            disk::read_exact(&mut self.file, &mut self.buffer)
                 .map_err(|e| OpenError::io(&self.path, "read the snapshot", e))?;
             let fed = self.decoder.feed(&self.buffer);
             if let Some(chunk) = fed.map_err(|fault| refused(&self.path, fault))? {
@@ -110,8 +102,7 @@ impl SnapshotReader {
 
     /// Goes back to the first chunk.
     fn rewind(&mut self) -> Result<(), OpenError> {
-        self.file
-            .seek(SeekFrom::Start(0))
+        disk::rewind(&mut self.file)
             .map_err(|e| OpenError::io(&self.path, "read the snapshot", e))?;
         self.decoder = begin(&self.path, &mut self.file, self.file_bytes, self.cluster_id)?;
         Ok(())
@@ -125,7 +116,7 @@ fn begin(
     cluster_id: ClusterId,
 ) -> Result<Decoder, OpenError> {
     let mut block = vec![0; BLOCK_BYTES.min(usize::try_from(file_bytes).unwrap_or(BLOCK_BYTES))];
-    file.read_exact(&mut block)
+    disk::read_exact(file, &mut block)
         .map_err(|e: io::Error| OpenError::io(path, "read the snapshot", e))?;
     Decoder::begin(&block, file_bytes, cluster_id).map_err(|fault| refused(path, fault))
 }
