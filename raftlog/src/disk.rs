@@ -9,7 +9,7 @@ use std::os::unix::fs::{DirBuilderExt, FileExt, OpenOptionsExt};
 use std::path::{Path, PathBuf};
 
 /// Mode of the files in a data folder: they hold keys that clients chose.
-pub(crate) const FILE_MODE: u32 = 0o600;
+const FILE_MODE: u32 = 0o600;
 
 /// Mode of the folders in it, and its own.
 const DIR_MODE: u32 = 0o700;
@@ -31,6 +31,18 @@ pub(crate) fn create(path: &Path) -> io::Result<File> {
         .write(true)
         .create(true)
         .truncate(true)
+        .mode(FILE_MODE)
+        .open(path)
+}
+
+/// Opens a file for reading and writing, an empty one where there is none.
+pub(crate) fn open_or_create(path: &Path) -> io::Result<File> {
+    step()?;
+    OpenOptions::new()
+        .read(true)
+        .write(true)
+        .create(true)
+        .truncate(false)
         .mode(FILE_MODE)
         .open(path)
 }

@@ -12,7 +12,6 @@
 use std::ffi::OsStr;
 use std::fs::File;
 use std::io::{self, Read};
-use std::os::unix::fs::OpenOptionsExt;
 use std::path::{Path, PathBuf};
 
 use rustix::fs::{FlockOperation, flock};
@@ -147,13 +146,7 @@ impl Folder {
     fn lock(dir: &Path) -> Result<Self, OpenError> {
         let path = dir.join(LOCK_FILE);
         // Not emptied before it is ours: it names its holder.
-        let mut file = File::options()
-            .read(true)
-            .write(true)
-            .create(true)
-            .truncate(false)
-            .mode(disk::FILE_MODE)
-            .open(&path)
+        let mut file = disk::open_or_create(&path)
             .map_err(|e| OpenError::io(&path, "open the lock file", e))?;
         match flock(&file, FlockOperation::NonBlockingLockExclusive) {
             Ok(()) => {}

@@ -292,6 +292,16 @@ mod tests {
         };
         let bytes = [encode(&state, 1), vec![0; BLOCK_BYTES]].concat();
         assert_eq!(judged(&bytes).state, state);
+        // The bytes for durability and vote: a whole slot with what they never are does not count.
+        for offset in [88, 89] {
+            let mut forged = encode(&in_term(8), 2);
+            forged[offset] = 3;
+            let mut layout: StateLayout =
+                bytemuck::pod_read_unaligned(&forged[..size_of::<StateLayout>()]);
+            layout.crc = 0;
+            let both = [encode(&state, 1), seal_block(&layout)].concat();
+            assert_eq!(judged(&both).state, state, "byte {offset}");
+        }
         assert_eq!(
             judged(&bytes[..BLOCK_BYTES]).state,
             state,

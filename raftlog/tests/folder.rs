@@ -155,6 +155,20 @@ fn a_folder_with_other_things_in_it_is_left_alone() {
 }
 
 #[test]
+fn a_place_below_nothing_or_below_a_file_is_refused_with_what_is_in_the_way() {
+    let dir = tempfile::tempdir().expect("a folder");
+    let missing = dir.path().join("missing");
+    let error = refusal(try_open(&missing.join("data"), BOOT_A));
+    assert!(matches!(error, OpenError::NoParent { .. }), "{error}");
+    assert!(!missing.exists());
+    let file = dir.path().join("file");
+    fs::write(&file, "not ours").expect("written");
+    let error = refusal(try_open(&file, BOOT_A)).to_string();
+    assert!(error.contains(&format!("{}", file.display())), "{error}");
+    assert_eq!(fs::read(&file).expect("readable"), b"not ours");
+}
+
+#[test]
 fn a_folder_that_lost_its_identity_is_not_made_new() {
     let dir = tempfile::tempdir().expect("a folder");
     append(&mut open(dir.path(), BOOT_A).log, b"a");

@@ -240,6 +240,11 @@ fn a_damaged_snapshot_is_refused_by_name_and_place() {
     }
     fs::write(&file, b"").expect("written");
     assert!(try_open(dir.path(), BOOT_A).is_err());
+    let renamed = snapshot_file(dir.path(), covered.next());
+    fs::write(&renamed, &whole).expect("written");
+    let error = refusal(try_open(dir.path(), BOOT_A)).to_string();
+    assert!(error.contains("not the one in the file's name"), "{error}");
+    fs::remove_file(&renamed).expect("removed");
     fs::remove_file(&file).expect("removed");
     let error = refusal(try_open(dir.path(), BOOT_A)).to_string();
     assert!(

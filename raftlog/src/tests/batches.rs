@@ -254,3 +254,22 @@ fn a_batch_cannot_vouch_for_what_is_behind_it() {
     });
     assert!(valid(&bytes, position).is_some());
 }
+
+#[test]
+fn a_batch_has_room_for_exactly_what_can_be_pushed() {
+    let log = MemLog::new();
+    let mut batch = log.planner.begin(Vec::new(), None);
+    let (first, payload) = (batch.first_index(), [7; 12_001]);
+    let record = batch.byte_len();
+    while batch.has_room_for(1, payload.len()) {
+        let pushed = batch.push(EntryKind::Command, Term(5), &payload);
+        assert!(pushed.is_ok(), "{} bytes so far", batch.byte_len());
+    }
+    assert_eq!(batch.push(EntryKind::Command, Term(5), &payload), Err(Full));
+    let (entries, bytes) = (batch.entries() as usize, batch.byte_len() - record);
+    // A record's header, and its payload to a multiple of 8.
+    assert_eq!(bytes, entries * (24 + 12_008));
+    assert_eq!(batch.first_index().plus(entries as u64), batch.next_index());
+    assert_eq!(batch.first_index(), first);
+    assert!(batch.has_room_for(1, 1) && !batch.has_room_for(2, 8_000));
+}

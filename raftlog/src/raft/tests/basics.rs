@@ -2,7 +2,7 @@
 
 use super::net::{Net, node_id};
 use crate::raft::{Body, Input, Output, RefusalReason, Role};
-use crate::types::LogIndex;
+use crate::types::{LogIndex, NodeId};
 
 #[test]
 fn three_voters_elect_one_and_all_apply_what_it_commits() {
@@ -221,4 +221,25 @@ fn messages_from_strangers_and_liars_change_nothing() {
     net.run(100);
     assert_eq!(net.leader(), Some(node_id(1)));
     assert_eq!(net.core(node_id(1)).term(), Term(1));
+}
+
+#[test]
+fn a_leader_knows_whether_a_majority_has_room() {
+    let mut net = Net::new(3, 0);
+    let [a, b, c] = [1, 2, 3].map(node_id);
+    net.elect(a);
+    net.run(100);
+    let mut room = |full: &[NodeId]| {
+        for id in [a, b, c] {
+            let has_room = !full.contains(&id);
+            net.step(id, Input::DiskRoom { has_room });
+        }
+        net.run(100);
+        assert_eq!(net.leader(), Some(a), "nobody is fit to take over");
+        net.core(a).quorum_has_room()
+    };
+    assert!(room(&[]));
+    assert!(room(&[b]) && room(&[a]));
+    assert!(!room(&[b, c]) && !room(&[a, c]));
+    assert!(room(&[]), "room again");
 }

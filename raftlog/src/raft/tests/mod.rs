@@ -7,6 +7,7 @@ mod net;
 mod parts;
 mod random;
 mod single;
+mod snapshots;
 
 /// What the network needs; outside this crate it is built against the public names.
 mod api {

@@ -734,6 +734,22 @@ fn a_start_from_what_is_not_one_nodes_state_is_refused() {
     configs[0].index = LogIndex(1);
     let beyond = Start { configs, ..start() };
     assert_eq!(error(beyond), StartError::ConfigNotInLog(LogIndex(1)));
+    let mut configs = start().configs;
+    configs.push(ConfigEntry {
+        index: LogIndex(1),
+        config: configs[0].config,
+    });
+    let stray = Start {
+        extents: vec![extent(1, 0, commands)],
+        configs,
+        ..start()
+    };
+    assert_eq!(error(stray), StartError::ConfigNotInLog(LogIndex(1)));
+    let backwards = Start {
+        extents: vec![extent(2, 0, commands), extent(1, 0, commands)],
+        ..start()
+    };
+    assert_eq!(error(backwards), StartError::LogOutOfOrder(LogIndex(1)));
     let unknown = Start {
         extents: vec![extent(1, 0, ExtentKind::Config)],
         ..start()
