@@ -85,10 +85,10 @@ raft-step:
 # The long forms of what `make test` runs a slice of; they print their figures, and fail when one is
 # over its bound. The crowd needs 16,000 open files.
 crowds:
-	$(CARGO) test --locked --test crowds -- --ignored --nocapture --test-threads 1
+	$(CARGO) test --workspace --locked --test crowds -- --ignored --nocapture --test-threads 1
 
 bounds: crowds
-	$(CARGO) test --locked --test bounds -- --include-ignored --nocapture --test-threads 1
+	$(CARGO) test --workspace --locked --test bounds -- --include-ignored --nocapture --test-threads 1
 
 # Power cuts under the real server, on a disk that forgets what was not synced. Needs root,
 # /dev/fuse and unshare. SEED=n makes other choices, and the same ones each time.
