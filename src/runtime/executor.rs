@@ -389,7 +389,7 @@ impl Watch {
         self.local.ring.borrow_mut().poll_ready(self.place, cx)
     }
 
-    /// Less came than there was room for, so there is no more for now.
+    /// Less came than there was room for.
     pub(super) fn drained(&self) {
         self.local.ring.borrow_mut().drained(self.place);
     }

@@ -23,12 +23,15 @@ const NOBODY: u64 = u64::MAX;
 const BELL: u64 = u64::MAX - 1;
 
 const POLLIN: u32 = 0x0001;
+const POLLPRI: u32 = 0x0002;
 const POLLOUT: u32 = 0x0004;
 const POLLERR: u32 = 0x0008;
 const POLLHUP: u32 = 0x0010;
 const POLLRDHUP: u32 = 0x2000;
-/// After any of these a descriptor stays ready for good.
-const LAST: u32 = POLLERR | POLLHUP | POLLRDHUP;
+/// After any of these a short read does not mean that all there was has been
+/// taken: an end or an error may be behind it, or more than an urgent byte, where
+/// reads stop.
+const MORE: u32 = POLLPRI | POLLERR | POLLHUP | POLLRDHUP;
 
 /// What to wait for.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -46,8 +49,8 @@ struct Watched {
     interest: Interest,
     waker: Option<Waker>,
     ready: bool,
-    // Nothing can change any more: it is at its end, or broken.
-    last: bool,
+    // A short read does not mean that there is no more.
+    more: bool,
     // The kernel has the request.
     armed: bool,
     // Its owner is gone; the place is free once the kernel has let go of it.
@@ -97,7 +100,7 @@ impl Ring {
             interest,
             waker: None,
             ready: false,
-            last: false,
+            more: false,
             armed: false,
             forgotten: false,
         });
@@ -122,18 +125,18 @@ impl Ring {
         Poll::Pending
     }
 
-    /// Notes that everything there was has been taken. What is at its end stays
-    /// ready: the end itself is still to be seen, and rings no more.
+    /// Notes that less was read than there was room for: there is no more for now,
+    /// unless there may be, which would ring no more.
     pub(super) fn drained(&mut self, place: usize) {
         let watched = &mut self.watched[place];
-        watched.ready = watched.last;
+        watched.ready = watched.more;
     }
 
     /// Notes that a call would have had to wait.
     pub(super) fn not_ready(&mut self, place: usize) {
         let watched = &mut self.watched[place];
         watched.ready = false;
-        watched.last = false;
+        watched.more = false;
     }
 
     /// Ends a watch.
@@ -221,7 +224,7 @@ impl Ring {
                     watched.ready = true;
                     // A refused request is made again by the next who would have to wait.
                     let events = u32::try_from(completion.result()).unwrap_or(0);
-                    watched.last |= events & LAST != 0;
+                    watched.more |= events & MORE != 0;
                     self.woken.extend(watched.waker.take());
                 }
             }
@@ -232,7 +235,7 @@ impl Ring {
         let watched = &mut self.watched[place];
         watched.armed = true;
         let (events, again) = match watched.interest {
-            Interest::Read => (POLLIN | POLLRDHUP, true),
+            Interest::Read => (POLLIN | POLLPRI | POLLRDHUP, true),
             Interest::Write => (POLLOUT, false),
         };
         let poll = opcode::PollAdd::new(Fd(watched.fd), events).multi(again);

@@ -162,6 +162,33 @@ fn an_end_that_came_with_the_last_bytes_is_seen() {
 }
 
 #[test]
+fn what_comes_behind_an_urgent_byte_is_read() {
+    use rustix::net::{SendFlags, send};
+    run(|| async {
+        let (listener, address) = listen();
+        let client = blocking(move || TcpStream::connect(address).expect("connected"));
+        let socket = listener.accept().await.expect("accepted");
+        let mut client = client.await;
+        let mut buffer = [0; 64];
+        for _ in 0..50 {
+            // All of it is there before the first byte is read.
+            client.write_all(b"one").expect("sent");
+            assert_eq!(send(&client, b"!", SendFlags::OOB), Ok(1));
+            client.write_all(b"two").expect("sent");
+            let all = timeout(Duration::from_secs(20), async {
+                let mut came = Vec::new();
+                while !came.ends_with(b"two") {
+                    let count = read(&socket, &mut buffer).await;
+                    came.extend_from_slice(&buffer[..count]);
+                }
+                came
+            });
+            assert_eq!(all.await.expect("no waiting for more"), b"onetwo");
+        }
+    });
+}
+
+#[test]
 fn a_writer_waits_until_there_is_room_and_loses_nothing() {
     const BYTES: usize = 32 << 20;
     run(|| async {
