@@ -223,6 +223,13 @@ pub(crate) fn inspect(bytes: &[u8], position: Position, seed: u32) -> Block<'_> 
     })
 }
 
+/// Where the batch that may start here says that it stands.
+#[cfg(feature = "bugs")]
+pub(crate) fn claimed_position(bytes: &[u8]) -> Position {
+    let header = read::<BatchHeader>(bytes);
+    Position::from_u64(header.map_or(0, |header| header.position))
+}
+
 /// Where a batch of that use began whose last block is the one that ends with `block`'s bytes.
 pub(crate) fn trailer_of(block: &[u8]) -> Position {
     debug_assert_eq!(block.len(), BLOCK_BYTES);

@@ -66,6 +66,8 @@ pub struct Scan {
     damage: Option<Damage>,
     broken: Option<(Position, &'static str)>,
     batches: u64,
+    #[cfg(feature = "bugs")]
+    takes_any_use: bool,
 }
 
 /// What lies behind the last batch that counts.
@@ -93,7 +95,15 @@ impl Scan {
             damage: None,
             broken: None,
             batches: 0,
+            #[cfg(feature = "bugs")]
+            takes_any_use: false,
         }
+    }
+
+    /// Tells it to make the mistake of not looking at the use number of batches.
+    #[cfg(feature = "bugs")]
+    pub fn takes_any_use(&mut self, takes: bool) {
+        self.takes_any_use = takes;
     }
 
     /// Nothing read yet, of a log whose first segments may be gone: `snapshot` is synced.
@@ -122,7 +132,7 @@ impl Scan {
         let mut at = SEGMENT_HEADER_BYTES;
         while self.damage.is_none() && self.broken.is_none() && at < segment.bytes.len() {
             let position = Position::new(segment.use_number, at as u32);
-            let Block::Batch(batch) = inspect(&segment.bytes[at..], position, seed) else {
+            let Block::Batch(batch) = self.inspect(&segment.bytes[at..], position, seed) else {
                 break;
             };
             if self
@@ -283,7 +293,7 @@ impl Scan {
                 continue;
             }
             let position = Position::new(segment.use_number, at as u32);
-            match inspect(&segment.bytes[at..], position, seed) {
+            match self.inspect(&segment.bytes[at..], position, seed) {
                 Block::Batch(batch) => {
                     self.mark = self.mark.max(batch.synced());
                     self.found(
@@ -329,6 +339,23 @@ impl Scan {
             }
             at += BLOCK_BYTES;
         }
+    }
+
+    #[cfg(not(feature = "bugs"))]
+    #[allow(clippy::unused_self, reason = "the mistake is in the scan")]
+    fn inspect<'a>(&self, bytes: &'a [u8], position: Position, seed: u32) -> Block<'a> {
+        inspect(bytes, position, seed)
+    }
+
+    #[cfg(feature = "bugs")]
+    fn inspect<'a>(&self, bytes: &'a [u8], position: Position, seed: u32) -> Block<'a> {
+        let found = inspect(bytes, position, seed);
+        let claimed = crate::parse::claimed_position(bytes);
+        if self.takes_any_use && claimed.offset() == position.offset() {
+            let seed = crc_seed(self.cluster_id, claimed.use_number());
+            return inspect(bytes, claimed, seed);
+        }
+        found
     }
 
     fn found(&mut self, at: Position, why: &'static str) {

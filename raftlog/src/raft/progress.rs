@@ -102,8 +102,9 @@ impl Progress {
         self.matched.max(self.streamed_from)
     }
 
+    /// Whether its disk has room, as far as is known.
     pub(super) fn has_room(&self) -> bool {
-        self.report.is_some_and(|report| report.has_room)
+        self.report.is_none_or(|report| report.has_room)
     }
 
     pub(super) fn is_fit(&self) -> bool {

@@ -129,7 +129,8 @@ impl Core {
         }
     }
 
-    /// Whether a majority of the voters has room on its disk, this node included.
+    /// Whether a majority of the voters has room on its disk, this node included; who has not told
+    /// yet counts as having some.
     #[must_use]
     pub fn quorum_has_room(&self) -> bool {
         let own = u64::from(self.report.has_room);

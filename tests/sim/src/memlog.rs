@@ -14,7 +14,7 @@ use ticketing_raftlog::{
 };
 
 use crate::node::journal::{Entry, Journal, Payload};
-use crate::world::disk::Disk;
+use crate::world::disk::{Disk, NoRoom};
 
 /// The cluster of every run.
 pub const CLUSTER: ClusterId = ClusterId([7; 16]);
@@ -22,14 +22,14 @@ pub const CLUSTER: ClusterId = ClusterId([7; 16]);
 const CONFIG_TAG: u8 = 0xc0;
 /// Entries that are kept behind a snapshot, for peers that are a little behind.
 const KEPT_BEHIND_SNAPSHOT: u64 = 40;
+/// Segments that a snapshot covers and that wait to be used again.
+const RETIRED_MAX: usize = 2;
 
 /// A batch on its way to the disk.
 #[derive(Debug)]
 pub struct Write {
-    /// The segment, and whether it has to be made first.
+    /// The segment.
     pub use_number: UseNumber,
-    /// Whether it has to be made first.
-    pub new_segment: bool,
     /// Where in it.
     pub offset: u32,
     /// What.
@@ -54,9 +54,48 @@ pub struct MemLog {
     writes: VecDeque<Write>,
     /// Per segment, the largest index that a batch in it holds.
     reach: VecDeque<(UseNumber, LogIndex)>,
+    /// Segments before those that are in use, the oldest first.
+    retired: VecDeque<UseNumber>,
+    spare: Option<Room>,
+    /// What is to be written, in order.
+    asked: VecDeque<Asked>,
+    /// A batch that found no segment.
+    blocked: Option<Batch>,
     compacted: LogIndex,
     forgets_truncations: bool,
     newest: Option<BatchSummary>,
+}
+
+#[derive(Debug)]
+enum Asked {
+    Entries {
+        term: Term,
+        kind: AppendKind,
+        payloads: VecDeque<Payload>,
+        epoch: Epoch,
+    },
+    Control {
+        control: Control,
+        epoch: Epoch,
+        reset: Option<LogIndex>,
+    },
+}
+
+#[derive(Debug)]
+struct Batch {
+    builder: BatchBuilder,
+    epoch: Epoch,
+    reset: Option<LogIndex>,
+}
+
+/// Mistakes of recovery.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct RecoveryBugs {
+    /// All damage is taken for a torn tail.
+    pub trims_below_mark: bool,
+    /// What an earlier use of a file left in it counts.
+    #[cfg(feature = "bugs")]
+    pub takes_stale: bool,
 }
 
 /// What recovery made of a disk.
@@ -75,19 +114,19 @@ pub struct Recovered {
 }
 
 impl MemLog {
-    /// A new log behind `base`, in a segment of its own that is the first or comes behind `last`.
-    /// The first batch is written by the next [`MemLog::take_write`]s.
+    /// A new log behind `base`, in the place of the one there was. The first batch is written by the
+    /// next [`MemLog::take_write`]s.
     #[must_use]
     pub fn create(disk: &mut Disk, base: EntryId) -> Self {
-        let last = disk
-            .segments()
-            .last()
-            .map_or(UseNumber(0), |file| file.use_number);
         let room = Room {
-            use_number: UseNumber(last.0 + 1),
+            use_number: next_use(disk),
             segment_bytes: MIN_SEGMENT_BYTES,
         };
-        disk.add(room.use_number, room.segment_bytes, None);
+        while !disk.segments().is_empty() {
+            disk.remove_oldest();
+        }
+        let made = disk.add(room.use_number, room.segment_bytes);
+        assert_eq!(made, Ok(()), "one segment has room where one was");
         let planner = Planner::new(PlannerStart {
             cluster_id: CLUSTER,
             active: room,
@@ -105,6 +144,10 @@ impl MemLog {
             entries: VecDeque::new(),
             writes: VecDeque::new(),
             reach: VecDeque::from([(room.use_number, LogIndex(0))]),
+            retired: VecDeque::new(),
+            spare: None,
+            asked: VecDeque::new(),
+            blocked: None,
             compacted: LogIndex(0),
             forgets_truncations: false,
             newest: None,
@@ -113,8 +156,11 @@ impl MemLog {
             index: base.index,
             term: base.term,
         };
-        let batch = log.planner.begin(Vec::new(), Some(control));
-        log.plan(batch, Epoch(0), Some(base.index));
+        log.ask(Asked::Control {
+            control,
+            epoch: Epoch(0),
+            reset: Some(base.index),
+        });
         log
     }
 
@@ -160,9 +206,14 @@ impl MemLog {
 
     /// Plans the mark of an idle log, if one is due.
     pub fn mark_if_needed(&mut self, epoch: Epoch) {
-        if self.planner.needs_mark() && self.writes.is_empty() {
-            let batch = self.planner.begin(Vec::new(), None);
-            self.plan(batch, epoch, None);
+        if self.planner.needs_mark() && self.writes.is_empty() && self.blocked.is_none() {
+            let mark = Batch {
+                builder: self.planner.begin(Vec::new(), None),
+                epoch,
+                reset: None,
+            };
+            // One without room is made anew.
+            drop(self.plan(mark));
         }
     }
 
@@ -184,21 +235,49 @@ impl MemLog {
         }
     }
 
-    /// Removes segments that hold nothing above the snapshot, as long as all is written.
-    pub fn recycle(&mut self, disk: &mut Disk) {
+    /// Whether the next segment is to be made.
+    #[must_use]
+    pub fn wants_spare(&self) -> bool {
+        self.spare.is_none()
+    }
+
+    /// Whether a snapshot of everything would let a segment be used again.
+    #[must_use]
+    pub fn could_recycle(&self) -> bool {
+        self.reach.len() > 1
+    }
+
+    /// Makes the next segment, from one that holds nothing above the snapshot if there is one, and
+    /// goes on with what waited for it.
+    ///
+    /// # Errors
+    /// [`NoRoom`]: to be tried again.
+    pub fn make_spare(&mut self, disk: &mut Disk) -> Result<(), NoRoom> {
         while self.reach.len() > 1
             && self.reach[0].1 <= self.compacted
             && self.reach[0].0 < self.synced_end().use_number()
-            && disk.segments()[0].use_number == self.reach[0].0
         {
-            self.reach.pop_front();
+            self.retired
+                .extend(self.reach.pop_front().map(|(number, _)| number));
+        }
+        while self.retired.len() > RETIRED_MAX {
+            self.retired.pop_front();
             disk.remove_oldest();
         }
+        let spare = Room {
+            use_number: next_use(disk),
+            segment_bytes: MIN_SEGMENT_BYTES,
+        };
+        match self.retired.pop_front() {
+            Some(_) => disk.reuse_oldest(spare.use_number),
+            None => disk.add(spare.use_number, spare.segment_bytes)?,
+        }
+        self.spare = Some(spare);
+        self.go_on();
+        Ok(())
     }
 
     /// Reads a disk as a start does: the real scan, its verdict, and what follows from it.
-    ///
-    /// `trims_below_mark`: the mistake of taking all damage for a torn tail.
     ///
     /// # Errors
     /// The verdict when acknowledged data is damaged.
@@ -206,7 +285,7 @@ impl MemLog {
         disk: &mut Disk,
         snapshot: Option<EntryId>,
         same_boot: bool,
-        trims_below_mark: bool,
+        bugs: RecoveryBugs,
     ) -> Result<Recovered, Verdict> {
         let mut scan = match snapshot {
             Some(last) => Scan::behind(
@@ -228,6 +307,8 @@ impl MemLog {
                 prior_use: file.prior_use,
                 bytes: &file.bytes,
             };
+            #[cfg(feature = "bugs")]
+            scan.takes_any_use(bugs.takes_stale);
             scan.segment(&segment, |batch| {
                 for (_, record) in batch.records() {
                     let kind = match record.kind {
@@ -271,12 +352,14 @@ impl MemLog {
         let trimmed = match verdict {
             Verdict::Clean => false,
             Verdict::TornTail { .. } => true,
-            Verdict::Corrupt { .. } if trims_below_mark && scan.batches() > 0 => true,
+            Verdict::Corrupt { .. } if bugs.trims_below_mark && scan.batches() > 0 => true,
             Verdict::Corrupt { .. } => return Err(verdict),
         };
         let (end, mark) = (scan.end(), scan.mark());
-        disk.drop_above(end.use_number());
         reach.retain(|(number, _)| *number <= end.use_number());
+        let behind = UseNumber(end.use_number().0 + 1);
+        let is_spare = !trimmed && disk.segments().iter().any(|f| f.use_number == behind);
+        disk.drop_above(if is_spare { behind } else { end.use_number() });
         if trimmed {
             let zeroes = vec![0; MIN_SEGMENT_BYTES as usize - end.offset() as usize];
             disk.write(end.use_number(), end.offset(), &zeroes);
@@ -325,6 +408,13 @@ impl MemLog {
             entries: entries.into_iter().map(|(_, entry)| entry).collect(),
             writes: VecDeque::new(),
             reach,
+            retired: VecDeque::new(),
+            spare: is_spare.then_some(Room {
+                use_number: behind,
+                segment_bytes: MIN_SEGMENT_BYTES,
+            }),
+            asked: VecDeque::new(),
+            blocked: None,
             compacted: LogIndex(0),
             forgets_truncations: false,
             newest: None,
@@ -350,6 +440,8 @@ impl MemLog {
         let Some(last) = self.newest else {
             return;
         };
+        self.asked.clear();
+        self.blocked = None;
         self.planner = Planner::new(PlannerStart {
             cluster_id: CLUSTER,
             active: self.room,
@@ -397,16 +489,91 @@ impl MemLog {
         self.base.index.plus(self.entries.len() as u64)
     }
 
-    fn plan(&mut self, batch: BatchBuilder, epoch: Epoch, reset: Option<LogIndex>) {
-        let spare = Room {
-            use_number: UseNumber(self.room.use_number.0 + 1),
-            segment_bytes: MIN_SEGMENT_BYTES,
-        };
-        let planned = match self.planner.plan(batch, Some(spare), false) {
+    fn ask(&mut self, asked: Asked) {
+        self.asked.push_back(asked);
+        self.go_on();
+    }
+
+    /// Plans what was asked for, until a batch finds no segment.
+    fn go_on(&mut self) {
+        while let Some(batch) = self.blocked.take().or_else(|| self.next_batch()) {
+            self.blocked = self.plan(batch);
+            if self.blocked.is_some() {
+                return;
+            }
+        }
+    }
+
+    fn next_batch(&mut self) -> Option<Batch> {
+        match self.asked.front_mut()? {
+            &mut Asked::Control {
+                control,
+                epoch,
+                reset,
+            } => {
+                self.asked.pop_front();
+                Some(Batch {
+                    builder: self.planner.begin(Vec::new(), Some(control)),
+                    epoch,
+                    reset,
+                })
+            }
+            Asked::Entries {
+                term,
+                kind,
+                payloads,
+                epoch,
+            } => {
+                let mut builder = self.planner.begin(Vec::new(), None);
+                while let Some(payload) = payloads.front() {
+                    let config = match kind {
+                        AppendKind::Config(config) => encode_config(config),
+                        AppendKind::Noop | AppendKind::Commands => Vec::new(),
+                    };
+                    let (entry, bytes) = match kind {
+                        AppendKind::Noop => (EntryKind::Noop, &payload[..]),
+                        AppendKind::Commands => (EntryKind::Command, &payload[..]),
+                        AppendKind::Config(_) => (EntryKind::Command, &config[..]),
+                    };
+                    if builder.push(entry, *term, bytes) == Err(Full) {
+                        assert!(!builder.is_empty(), "an empty batch has room");
+                        break;
+                    }
+                    payloads.pop_front();
+                }
+                let epoch = *epoch;
+                if payloads.is_empty() {
+                    self.asked.pop_front();
+                }
+                Some(Batch {
+                    builder,
+                    epoch,
+                    reset: None,
+                })
+            }
+        }
+    }
+
+    /// Gives the batch a place and has it written, or gives it back if there is no segment for it.
+    fn plan(&mut self, batch: Batch) -> Option<Batch> {
+        let Batch {
+            builder,
+            epoch,
+            reset,
+        } = batch;
+        let planned = match self.planner.plan(builder, self.spare, false) {
             Ok(planned) => planned,
-            Err(_) => unreachable!("a batch fits a segment"),
+            Err(builder) => {
+                return Some(Batch {
+                    builder,
+                    epoch,
+                    reset,
+                });
+            }
         };
-        if planned.rolled {
+        if planned.rolled
+            && let Some(spare) = self.spare.take()
+        {
             self.room = spare;
             self.reach.push_back((spare.use_number, LogIndex(0)));
         }
@@ -418,7 +585,6 @@ impl MemLog {
         }
         self.writes.push_back(Write {
             use_number: summary.position.use_number(),
-            new_segment: planned.rolled,
             offset: summary.position.offset(),
             bytes: planned.bytes,
             summary,
@@ -426,37 +592,29 @@ impl MemLog {
             up_to,
             reset,
         });
+        None
     }
+}
+
+/// The use number behind all there are.
+fn next_use(disk: &Disk) -> UseNumber {
+    let last = disk.segments().last().map_or(0, |file| file.use_number.0);
+    UseNumber(last + 1)
 }
 
 impl Journal for MemLog {
     fn append(&mut self, term: Term, kind: AppendKind, payloads: &[Payload], epoch: Epoch) {
-        let mut batch = self.planner.begin(Vec::new(), None);
-        for payload in payloads {
-            let config = match kind {
-                AppendKind::Config(config) => encode_config(&config),
-                AppendKind::Noop | AppendKind::Commands => Vec::new(),
-            };
-            let (entry, bytes) = match kind {
-                AppendKind::Noop => (EntryKind::Noop, &payload[..]),
-                AppendKind::Commands => (EntryKind::Command, &payload[..]),
-                AppendKind::Config(_) => (EntryKind::Command, &config[..]),
-            };
-            if batch.push(entry, term, bytes) == Err(Full) {
-                self.plan(batch, epoch, None);
-                batch = self.planner.begin(Vec::new(), None);
-                assert!(
-                    batch.push(entry, term, bytes).is_ok(),
-                    "an empty batch has room"
-                );
-            }
-            self.entries.push_back(Entry {
-                term,
-                kind,
-                payload: payload.clone(),
-            });
-        }
-        self.plan(batch, epoch, None);
+        self.entries.extend(payloads.iter().map(|payload| Entry {
+            term,
+            kind,
+            payload: payload.clone(),
+        }));
+        self.ask(Asked::Entries {
+            term,
+            kind,
+            payloads: payloads.iter().cloned().collect(),
+            epoch,
+        });
     }
 
     fn truncate(&mut self, from: LogIndex, previous_term: Term, epoch: Epoch) {
@@ -469,8 +627,11 @@ impl Journal for MemLog {
             from,
             previous_term,
         };
-        let batch = self.planner.begin(Vec::new(), Some(control));
-        self.plan(batch, epoch, None);
+        self.ask(Asked::Control {
+            control,
+            epoch,
+            reset: None,
+        });
     }
 
     fn reset(&mut self, last: EntryId, epoch: Epoch) {
@@ -480,8 +641,11 @@ impl Journal for MemLog {
             index: last.index,
             term: last.term,
         };
-        let batch = self.planner.begin(Vec::new(), Some(control));
-        self.plan(batch, epoch, Some(last.index));
+        self.ask(Asked::Control {
+            control,
+            epoch,
+            reset: Some(last.index),
+        });
     }
 
     fn compact(&mut self, last: EntryId) {
@@ -565,12 +729,15 @@ mod tests {
     };
 
     fn write_all(log: &mut MemLog, disk: &mut Disk) {
-        while let Some(write) = log.take_write() {
-            if write.new_segment {
-                disk.add(write.use_number, MIN_SEGMENT_BYTES, None);
+        loop {
+            while let Some(write) = log.take_write() {
+                disk.write(write.use_number, write.offset, &write.bytes);
+                log.written(&write.summary);
             }
-            disk.write(write.use_number, write.offset, &write.bytes);
-            log.written(&write.summary);
+            if !log.wants_spare() {
+                return;
+            }
+            log.make_spare(disk).expect("room");
         }
     }
 
@@ -627,7 +794,8 @@ mod tests {
             if synced == BASE.index {
                 continue;
             }
-            let back = MemLog::recover(&mut disk, None, !cut, false).expect("no corruption");
+            let back = MemLog::recover(&mut disk, None, !cut, RecoveryBugs::default())
+                .expect("no corruption");
             assert_eq!(back.log.base(), BASE);
             for index in BASE.index.0 + 1..=synced.0 {
                 let (now, then) = (back.log.entry(LogIndex(index)), log.entry(LogIndex(index)));
@@ -657,11 +825,49 @@ mod tests {
             index: LogIndex(180),
         };
         log.compact(snapshot);
-        log.recycle(&mut disk);
-        assert!(disk.segments().len() < files);
         assert_eq!(log.base().index, LogIndex(140));
-        let back = MemLog::recover(&mut disk, Some(snapshot), true, false).expect("no corruption");
+        // The next segments are made from those that the snapshot covers.
+        for step in 100..120 {
+            append(&mut log, 1, &format!("entry {step}"));
+        }
+        write_all(&mut log, &mut disk);
+        sync(&mut log, &mut disk);
+        assert!(disk.segments().len() < files);
+        assert!(disk.segments().iter().any(|file| file.prior_use.0 > 0));
+        let bugs = RecoveryBugs::default();
+        let back = MemLog::recover(&mut disk, Some(snapshot), true, bugs).expect("no corruption");
         assert_eq!((back.log.base(), back.log.last()), (snapshot, log.last()));
-        assert_eq!(back.extents.len(), 20);
+        assert_eq!(back.extents.len(), 40);
+    }
+
+    #[test]
+    fn without_room_for_a_segment_what_is_asked_for_waits_and_then_comes_in_order() {
+        let mut disk = Disk::default();
+        let mut log = MemLog::create(&mut disk, BASE);
+        write_all(&mut log, &mut disk);
+        disk.fill(0);
+        for step in 0..50 {
+            append(&mut log, 1, &format!("entry {step}"));
+            while let Some(write) = log.take_write() {
+                disk.write(write.use_number, write.offset, &write.bytes);
+                log.written(&write.summary);
+            }
+        }
+        assert!(log.wants_spare() && log.make_spare(&mut disk) == Err(NoRoom));
+        log.mark_if_needed(Epoch(0));
+        assert!(!log.has_writes(), "nothing goes before what waits");
+        let from = LogIndex(log.last().index.0 - 3);
+        log.truncate(from, Term(1), Epoch(1));
+        append(&mut log, 2, "another");
+        disk.make_room();
+        write_all(&mut log, &mut disk);
+        sync(&mut log, &mut disk);
+        let bugs = RecoveryBugs::default();
+        let back = MemLog::recover(&mut disk, None, true, bugs).expect("no corruption");
+        assert_eq!(back.log.last(), log.last());
+        for index in BASE.index.0 + 1..=from.0 {
+            let payload = |log: &MemLog| log.entry(LogIndex(index)).map(|e| e.payload.clone());
+            assert_eq!(payload(&back.log), payload(&log), "{index}");
+        }
     }
 }

@@ -44,6 +44,7 @@ impl Mutant {
         (Self::Disk(DiskBug::TrimsBelowMark), 400),
         (Self::Disk(DiskBug::SyncsNothing), 200),
         (Self::Disk(DiskBug::TruncatesWithoutRecord), 400),
+        (Self::Disk(DiskBug::TakesStaleBytes), 400),
     ];
 
     /// The core's part.

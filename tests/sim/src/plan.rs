@@ -40,7 +40,7 @@ pub enum Fault {
     Blip,
     /// A sync takes very long.
     Hang,
-    /// A disk is full for a while.
+    /// Others fill a disk but for less than three segments, or remove what they wrote.
     Full,
     /// A node's clock jumps ahead.
     Jump,

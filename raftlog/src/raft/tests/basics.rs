@@ -228,6 +228,10 @@ fn a_leader_knows_whether_a_majority_has_room() {
     let mut net = Net::new(3, 0);
     let [a, b, c] = [1, 2, 3].map(node_id);
     net.elect(a);
+    assert!(
+        net.core(a).quorum_has_room(),
+        "nobody has told the opposite"
+    );
     net.run(100);
     let mut room = |full: &[NodeId]| {
         for id in [a, b, c] {

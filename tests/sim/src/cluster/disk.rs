@@ -5,6 +5,18 @@ use ticketing_raftlog::raft::Input;
 use super::host::{DiskBug, Host, Job, Reported, RoleIn, Working};
 use super::sim::{Event, IDLE_MARK_US, Inside, Sim};
 use crate::memlog::Write;
+use crate::node::messages::SnapshotFile;
+use crate::plan::MS;
+use crate::world::events::Us;
+
+/// Most that filling a segment takes, and its names.
+const SPARE_US: Us = 20 * MS;
+/// As the server does.
+const SPARE_RETRY_US: Us = ticketing::limits::SPARE_RETRY_MS * MS;
+/// As the server does.
+const SNAPSHOT_RETRY_US: Us = ticketing::limits::SNAPSHOT_RETRY_MS * MS;
+/// What a snapshot takes beside the locks in it: its header, and what pads it.
+const SNAPSHOT_BYTES: u64 = 3 * 4096;
 
 impl Sim {
     pub(super) fn take_writes(&mut self, node: usize) {
@@ -13,7 +25,82 @@ impl Sim {
                 process.jobs.push_back(Job::Write(write));
             }
         }
+        self.want_spare(node);
         self.work(node);
+    }
+
+    /// Has the next segment made, unless there is one.
+    fn want_spare(&mut self, node: usize) {
+        let delay_us = self.disk_rng.range(200, SPARE_US);
+        let Host { process, life, .. } = &mut self.hosts[node];
+        if let Some(process) = process
+            && process.log.wants_spare()
+            && !process.spare_due
+        {
+            process.spare_due = true;
+            self.events
+                .after(delay_us, Event::Process(node, *life, Inside::Spare));
+        }
+    }
+
+    /// Makes it, or finds the disk full: then acquires are refused and a snapshot is to make room.
+    pub(super) fn make_spare(&mut self, node: usize) {
+        let Host {
+            process,
+            disk,
+            life,
+            ..
+        } = &mut self.hosts[node];
+        let Some(process) = process else {
+            return;
+        };
+        let made = process.log.make_spare(disk).is_ok();
+        process.spare_due = !made;
+        let mut effects = Vec::new();
+        if made {
+            disk.hold_reserve();
+            self.events
+                .after(IDLE_MARK_US, Event::Process(node, *life, Inside::Mark));
+        } else {
+            self.events
+                .after(SPARE_RETRY_US, Event::Process(node, *life, Inside::Spare));
+            if process.log.could_recycle() {
+                process.role.make_room(&mut process.log, &mut effects);
+            }
+        }
+        let changed = process.full == made;
+        process.full = !made;
+        if changed {
+            self.story.note(&[14, node as u64, u64::from(made)]);
+            let what = if made { "has room" } else { "is full" };
+            self.tell(|| format!("the disk of node {node} {what}"));
+            self.core_input(node, Input::DiskRoom { has_room: made });
+        }
+        self.carry_out(node, effects);
+    }
+
+    /// A snapshot is written; one without room is tried again later.
+    pub(super) fn save_snapshot(&mut self, node: usize, file: SnapshotFile, installed: bool) {
+        let host = &mut self.hosts[node];
+        let Some(process) = &mut host.process else {
+            return;
+        };
+        let bytes = SNAPSHOT_BYTES + file.locks.len() as u64;
+        if host.disk.save_snapshot(bytes, process.full).is_err() {
+            self.tell(|| format!("node {node} has no room for a snapshot"));
+            let life = self.hosts[node].life;
+            let again = Inside::NotSaved(file, installed);
+            self.events
+                .after(SNAPSHOT_RETRY_US, Event::Process(node, life, again));
+            return;
+        }
+        if installed {
+            host.installing = Some(file.clone());
+        } else {
+            host.snapshot = Some(file.clone());
+        }
+        process.role_inbox.push_back(RoleIn::Saved(file, installed));
+        self.wake_role(node);
     }
 
     pub(super) fn work(&mut self, node: usize) {
@@ -35,10 +122,6 @@ impl Sim {
             Some(Job::Write(write)) => {
                 let mut reported = Vec::new();
                 let mut write_one = |write: Write| {
-                    if write.new_segment {
-                        let bytes = ticketing_raftlog::limits::MIN_SEGMENT_BYTES;
-                        disk.add(write.use_number, bytes, None);
-                    }
                     disk.write(write.use_number, write.offset, &write.bytes);
                     process.log.written(&write.summary);
                     reported.push(Reported {
@@ -104,7 +187,6 @@ impl Sim {
                         process.role_inbox.push_back(RoleIn::Core(input));
                     }
                 }
-                process.log.recycle(&mut host.disk);
                 let life = host.life;
                 self.events
                     .after(IDLE_MARK_US, Event::Process(node, life, Inside::Mark));

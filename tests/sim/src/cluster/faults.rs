@@ -1,10 +1,14 @@
 //! Faults, as the seed has them.
 
+use ticketing_raftlog::limits::MIN_SEGMENT_BYTES;
 use ticketing_raftlog::raft::{Input, Role};
 
 use super::sim::{Event, Hint, Inside, Sim};
 use crate::plan::{Fault, MS, SECOND};
 use crate::world::rng::Rng;
+
+/// What is left at most of a disk that others fill: not even three segments.
+const FULL_LEAVES_BYTES: u64 = 3 * MIN_SEGMENT_BYTES as u64;
 
 /// What draws faults.
 #[derive(Debug)]
@@ -102,8 +106,14 @@ impl Sim {
                 self.checks.hangs(until_us);
             }
             Fault::Full => {
-                let has_room = self.faulty.rng.chance(500);
-                self.core_input(node, Input::DiskRoom { has_room });
+                let empties = self.faulty.rng.chance(400);
+                let left_bytes = self.faulty.rng.below(FULL_LEAVES_BYTES);
+                let disk = &mut self.hosts[node].disk;
+                if empties {
+                    disk.make_room();
+                } else {
+                    disk.fill(left_bytes);
+                }
             }
             Fault::Jump => {
                 let by_us = self.faulty.rng.range(1, 20) * SECOND;

@@ -11,7 +11,7 @@ use ticketing_raftlog::{
     UseNumber, Verdict,
 };
 
-use crate::memlog::{CLUSTER, MemLog, Write};
+use crate::memlog::{CLUSTER, MemLog, RecoveryBugs, Write};
 use crate::node::bugs::ShellBug;
 use crate::node::journal::Journal;
 use crate::node::messages::{Effect, PeerFrame, SnapshotFile, ToRole, ToShard};
@@ -45,6 +45,8 @@ pub enum RoleIn {
     Core(Input),
     /// A snapshot is saved.
     Saved(SnapshotFile, bool),
+    /// There was no room for a snapshot.
+    NotSaved(SnapshotFile, bool),
 }
 
 /// Something for the disk.
@@ -100,6 +102,10 @@ pub struct Process {
     pub jobs: VecDeque<Job>,
     /// What the disk does.
     pub working: Option<Working>,
+    /// The next segment is being made, or will be tried again.
+    pub spare_due: bool,
+    /// There was no room for it.
+    pub full: bool,
     /// Clients' connections, with the shard that has each.
     pub connections: BTreeMap<u32, u16>,
     /// It serves no new connections.
@@ -136,6 +142,9 @@ pub enum DiskBug {
     SyncsNothing,
     /// A truncation is not written down.
     TruncatesWithoutRecord,
+    /// Recovery takes what an earlier use left in a file for part of the log.
+    #[cfg(feature = "bugs")]
+    TakesStaleBytes,
 }
 
 /// One machine.
@@ -215,10 +224,14 @@ impl Host {
     ) -> Result<bool, Verdict> {
         self.life += 1;
         self.frozen = false;
-        let trims = setup.disk_bug == Some(DiskBug::TrimsBelowMark);
+        let bugs = RecoveryBugs {
+            trims_below_mark: setup.disk_bug == Some(DiskBug::TrimsBelowMark),
+            #[cfg(feature = "bugs")]
+            takes_stale: setup.disk_bug == Some(DiskBug::TakesStaleBytes),
+        };
         let same_boot = self.same_boot;
         let old = self.snapshot.as_ref().map(|file| file.snapshot.last);
-        let mut recovered = MemLog::recover(&mut self.disk, old, same_boot, trims)?;
+        let mut recovered = MemLog::recover(&mut self.disk, old, same_boot, bugs)?;
         if let Some(file) = self.installing.take() {
             let last = file.snapshot.last;
             if recovered.log.term_at(last.index) != Some(last.term) {
@@ -228,14 +241,11 @@ impl Host {
                     self.disk
                         .write(write.use_number, write.offset, &write.bytes);
                 }
-                while self.disk.segments().len() > 1 {
-                    self.disk.remove_oldest();
-                }
                 let sync = self.disk.begin_sync();
                 self.disk.end_sync(&sync);
             }
             self.snapshot = Some(file);
-            recovered = MemLog::recover(&mut self.disk, Some(last), same_boot, trims)?;
+            recovered = MemLog::recover(&mut self.disk, Some(last), same_boot, bugs)?;
         }
         self.same_boot = true;
         let snapshot = self.snapshot.clone();
@@ -298,6 +308,8 @@ impl Host {
             timers_us: vec![Us::MAX; shards + 1],
             jobs: VecDeque::new(),
             working: None,
+            spare_due: false,
+            full: false,
             connections: BTreeMap::new(),
             stopping: false,
         });

@@ -62,10 +62,6 @@ pub enum Event {
 
 /// What happens inside a process.
 #[derive(Debug)]
-#[expect(
-    clippy::large_enum_variant,
-    reason = "snapshots are few, and events are moved once"
-)]
 pub enum Inside {
     /// The role looks at its inbox and the clock.
     Role,
@@ -75,6 +71,10 @@ pub enum Inside {
     Disk,
     /// A snapshot is saved.
     Saved(SnapshotFile, bool),
+    /// A snapshot that found no room may be tried again.
+    NotSaved(SnapshotFile, bool),
+    /// The next segment is made, if there is room.
+    Spare,
     /// The log was quiet for a while.
     Mark,
     /// The planned stop.
@@ -510,18 +510,16 @@ impl Sim {
             Inside::Role => self.run_role(node),
             Inside::Shard(shard) => self.run_shard(node, shard),
             Inside::Disk => self.disk_done(node),
-            Inside::Saved(file, installed) => {
-                let host = &mut self.hosts[node];
-                if installed {
-                    host.installing = Some(file.clone());
-                } else {
-                    host.snapshot = Some(file.clone());
-                }
-                if let Some(process) = &mut host.process {
-                    process.role_inbox.push_back(RoleIn::Saved(file, installed));
+            Inside::Saved(file, installed) => self.save_snapshot(node, file, installed),
+            Inside::NotSaved(file, installed) => {
+                if let Some(process) = &mut self.hosts[node].process {
+                    process
+                        .role_inbox
+                        .push_back(RoleIn::NotSaved(file, installed));
                 }
                 self.wake_role(node);
             }
+            Inside::Spare => self.make_spare(node),
             Inside::Mark => {
                 if let Some(process) = &mut self.hosts[node].process
                     && process.jobs.is_empty()
@@ -586,6 +584,9 @@ impl Sim {
                 RoleIn::Core(input) => role.input(input, log, &mut effects),
                 RoleIn::Saved(file, installed) => {
                     role.snapshot_saved(file, installed, log, &mut effects);
+                }
+                RoleIn::NotSaved(file, installed) => {
+                    role.snapshot_failed(&file, installed, log, &mut effects);
                 }
             }
             // One after the other, so that what is seen of the log is as it was then.
@@ -653,7 +654,7 @@ impl Sim {
         }
     }
 
-    fn carry_out(&mut self, node: usize, effects: Vec<Effect>) {
+    pub(super) fn carry_out(&mut self, node: usize, effects: Vec<Effect>) {
         for effect in effects {
             if self.hosts[node].process.is_none() {
                 return;
@@ -766,7 +767,7 @@ impl Sim {
             let life = self.hosts[node].life;
             self.thaw(node, life);
             self.events.after(50 * MS, Event::Start(node));
-            self.core_input(node, Input::DiskRoom { has_room: true });
+            self.hosts[node].disk.make_room();
             for peer in 0..self.plan.nodes {
                 if peer != node {
                     self.events

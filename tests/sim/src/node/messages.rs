@@ -213,6 +213,8 @@ pub enum ToShard {
     Lead(Lead),
     /// The leader is ready: tell the clients.
     LeaderReady(u8),
+    /// Whether the disks have room for what acquires write.
+    Room(bool),
     /// Everything committed up to `through` that concerns this shard.
     Committed {
         /// Up to where.

@@ -82,6 +82,9 @@ pub struct Consensus {
     staged: Vec<u8>,
     quiet: usize,
     stop: Stop,
+    /// Whether this node's disk has room, and whether the shards take it that acquires have some.
+    has_room: bool,
+    told_room: bool,
 }
 
 #[derive(Clone, Copy, PartialEq, Eq)]
@@ -135,6 +138,8 @@ impl Consensus {
             staged: Vec::new(),
             quiet: 0,
             stop: Stop::No,
+            has_room: true,
+            told_room: true,
         };
         if let Some(file) = setup.snapshot {
             role.restore(&file, effects);
@@ -163,8 +168,35 @@ impl Consensus {
 
     /// Something that concerns the core alone: time, disks, connections.
     pub fn input(&mut self, input: Input, journal: &mut impl Journal, effects: &mut Vec<Effect>) {
+        if let Input::DiskRoom { has_room } = input {
+            self.has_room = has_room;
+        }
         self.step(input, &mut Payloads::default(), journal, effects);
         self.pump(journal, effects);
+    }
+
+    /// There is no room for the log's next segment: a snapshot may let one be used again.
+    pub fn make_room(&mut self, journal: &mut impl Journal, effects: &mut Vec<Effect>) {
+        self.snapshot_wanted = true;
+        self.cut(journal, effects);
+    }
+
+    /// There was no room for a snapshot.
+    pub fn snapshot_failed(
+        &mut self,
+        file: &SnapshotFile,
+        installed: bool,
+        journal: &mut impl Journal,
+        effects: &mut Vec<Effect>,
+    ) {
+        self.saving = false;
+        if installed {
+            let input = Input::SnapshotInstalled {
+                snapshot: file.snapshot,
+                valid: false,
+            };
+            self.input(input, journal, effects);
+        }
     }
 
     /// A peer's frame.
@@ -343,6 +375,11 @@ impl Consensus {
             self.outputs = outputs;
         }
         self.fan_out(journal, effects);
+        let room = self.has_room && self.core.quorum_has_room();
+        if room != self.told_room {
+            self.told_room = room;
+            self.tell_all(&ToShard::Room(room), effects);
+        }
     }
 
     fn carry_out(

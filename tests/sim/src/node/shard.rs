@@ -88,6 +88,7 @@ pub struct Shard {
     table: LockTable,
     out: Outputs,
     lead: Lead,
+    has_room: bool,
     stopping: bool,
     told_quiet: bool,
     through: LogIndex,
@@ -110,6 +111,7 @@ impl Shard {
             setup,
             out: Outputs::default(),
             lead: Lead::Follows(None),
+            has_room: true,
             stopping: false,
             told_quiet: false,
             through: LogIndex(0),
@@ -192,6 +194,7 @@ impl Shard {
                 verdict,
             } => self.answered(now_ms, owner, origin, verdict, effects),
             ToShard::Lead(lead) => self.lead(now_ms, lead, effects),
+            ToShard::Room(has_room) => self.has_room = has_room,
             ToShard::LeaderReady(slot) => {
                 for &connection in self.connections.keys() {
                     effects.push(Effect::Reply(connection, Reply::Leader(slot)));
@@ -374,6 +377,9 @@ impl Shard {
             Lead::Follows(_) => {
                 let refusal = self.refusal();
                 self.tell(origin, refusal, effects);
+            }
+            Lead::Ready(_) if acquire && !self.has_room => {
+                self.tell(origin, Verdict::Busy, effects);
             }
             Lead::Ready(_) if !(self.stopping && acquire) => {
                 self.serve(now_ms, origin, request, arrived_ms, effects);

@@ -3,12 +3,16 @@
 use std::collections::BTreeSet;
 
 use ticketing_raftlog::UseNumber;
-use ticketing_raftlog::limits::BLOCK_BYTES;
+use ticketing_raftlog::limits::{BLOCK_BYTES, MIN_SEGMENT_BYTES};
 
 use super::rng::Rng;
 
 /// What a device writes as a whole.
 const SECTOR_BYTES: usize = 512;
+/// More than any run fills by itself.
+const DISK_BYTES: u64 = 1 << 40;
+/// As much as a segment takes.
+const RESERVE_BYTES: u64 = MIN_SEGMENT_BYTES as u64;
 
 /// One segment's file: what a process reads, and what would survive a power cut.
 #[derive(Clone, Debug)]
@@ -35,9 +39,31 @@ impl SegmentFile {
 ///
 /// Making and removing a file is durable at once: the real shell syncs the folder before it goes
 /// on, and cuts in between are the power cut test's part.
-#[derive(Clone, Debug, Default)]
+#[derive(Clone, Debug)]
 pub struct Disk {
     segments: Vec<SegmentFile>,
+    free_bytes: u64,
+    /// What others have filled it with.
+    others_bytes: u64,
+    snapshot_bytes: u64,
+    /// Kept for the snapshot that makes room.
+    reserve_bytes: u64,
+}
+
+/// The disk is full.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct NoRoom;
+
+impl Default for Disk {
+    fn default() -> Self {
+        Self {
+            segments: Vec::new(),
+            free_bytes: DISK_BYTES,
+            others_bytes: 0,
+            snapshot_bytes: 0,
+            reserve_bytes: 0,
+        }
+    }
 }
 
 /// Blocks on their way to the device.
@@ -64,29 +90,89 @@ impl Disk {
         &self.segments
     }
 
-    /// Adds a segment. `left` is what an earlier use of the file left behind, if any.
-    pub fn add(&mut self, use_number: UseNumber, bytes: u32, left: Option<SegmentFile>) {
-        let (prior_use, content) = match left {
-            Some(file) => (file.use_number, file.durable),
-            None => (UseNumber(0), vec![0; bytes as usize]),
-        };
+    /// Adds a segment full of zeros.
+    ///
+    /// # Errors
+    /// [`NoRoom`] when the disk has no room for it.
+    pub fn add(&mut self, use_number: UseNumber, bytes: u32) -> Result<(), NoRoom> {
+        self.allocate(u64::from(bytes))?;
+        let content = vec![0; bytes as usize];
         self.segments.push(SegmentFile {
             use_number,
-            prior_use,
+            prior_use: UseNumber(0),
             bytes: content.clone(),
             durable: content,
             dirty: BTreeSet::new(),
         });
+        Ok(())
+    }
+
+    /// Makes the oldest segment that of the next use; its bytes stay.
+    pub fn reuse_oldest(&mut self, use_number: UseNumber) {
+        let mut file = self.segments.remove(0);
+        file.prior_use = file.use_number;
+        file.use_number = use_number;
+        self.segments.push(file);
     }
 
     /// Takes the oldest segment away.
-    pub fn remove_oldest(&mut self) -> SegmentFile {
-        self.segments.remove(0)
+    pub fn remove_oldest(&mut self) {
+        let file = self.segments.remove(0);
+        self.free_bytes += file.bytes.len() as u64;
     }
 
     /// Drops every segment of a use above `last`.
     pub fn drop_above(&mut self, last: UseNumber) {
-        self.segments.retain(|file| file.use_number <= last);
+        while self
+            .segments
+            .last()
+            .is_some_and(|file| file.use_number > last)
+        {
+            let file = self.segments.pop();
+            self.free_bytes += file.map_or(0, |file| file.bytes.len() as u64);
+        }
+    }
+
+    /// Others write until so much room is left.
+    pub fn fill(&mut self, left_bytes: u64) {
+        let taken = self.free_bytes.saturating_sub(left_bytes);
+        self.free_bytes -= taken;
+        self.others_bytes += taken;
+    }
+
+    /// Others remove all that they wrote.
+    pub fn make_room(&mut self) {
+        self.free_bytes += std::mem::take(&mut self.others_bytes);
+    }
+
+    /// Keeps room for a snapshot, if there is some and none is kept.
+    pub fn hold_reserve(&mut self) {
+        if self.reserve_bytes == 0 && self.allocate(RESERVE_BYTES).is_ok() {
+            self.reserve_bytes = RESERVE_BYTES;
+        }
+    }
+
+    /// Writes a snapshot and removes the one before; `pressed`: the reserve is for it.
+    ///
+    /// # Errors
+    /// [`NoRoom`] when there is room for one of them only.
+    pub fn save_snapshot(&mut self, bytes: u64, pressed: bool) -> Result<(), NoRoom> {
+        if pressed {
+            self.free_bytes += std::mem::take(&mut self.reserve_bytes);
+        }
+        let saved = self.allocate(bytes);
+        if saved.is_ok() {
+            self.free_bytes += std::mem::replace(&mut self.snapshot_bytes, bytes);
+        }
+        if pressed {
+            self.hold_reserve();
+        }
+        saved
+    }
+
+    fn allocate(&mut self, bytes: u64) -> Result<(), NoRoom> {
+        self.free_bytes = self.free_bytes.checked_sub(bytes).ok_or(NoRoom)?;
+        Ok(())
     }
 
     /// Writes into the page cache.
@@ -188,7 +274,8 @@ mod tests {
 
     fn written() -> Disk {
         let mut disk = Disk::default();
-        disk.add(UseNumber(1), 16 * BLOCK_BYTES as u32, None);
+        disk.add(UseNumber(1), 16 * BLOCK_BYTES as u32)
+            .expect("room");
         disk.write(UseNumber(1), 0, &[1; 4 * BLOCK_BYTES]);
         disk
     }
@@ -234,9 +321,48 @@ mod tests {
         let mut disk = written();
         let sync = disk.begin_sync();
         disk.end_sync(&sync);
-        let old = disk.remove_oldest();
-        disk.add(UseNumber(2), 0, Some(old));
+        disk.reuse_oldest(UseNumber(2));
         let file = &disk.segments()[0];
-        assert_eq!((file.prior_use, file.bytes[0]), (UseNumber(1), 1));
+        let uses = (file.use_number, file.prior_use);
+        assert_eq!(uses, (UseNumber(2), UseNumber(1)));
+        assert_eq!((file.bytes[0], file.durable()[0]), (1, 1));
+        // A lost write leaves what lay there.
+        let mut stale = false;
+        for seed in 0..20 {
+            let mut copy = disk.clone();
+            copy.write(UseNumber(2), 0, &[2; BLOCK_BYTES]);
+            copy.power_cut(&mut Rng::new(seed));
+            stale |= copy.segments()[0].bytes[..BLOCK_BYTES]
+                .iter()
+                .all(|&b| b == 1);
+        }
+        assert!(stale);
+    }
+
+    #[test]
+    fn a_full_disk_has_room_for_what_it_has_and_for_one_snapshot() {
+        let mut disk = written();
+        let size = 16 * BLOCK_BYTES as u32;
+        disk.hold_reserve();
+        disk.fill(1_000);
+        assert_eq!(disk.add(UseNumber(2), size), Err(NoRoom));
+        assert_eq!(disk.save_snapshot(1_001, false), Err(NoRoom));
+        assert_eq!(
+            disk.save_snapshot(1_000 + RESERVE_BYTES + 1, true),
+            Err(NoRoom)
+        );
+        assert_eq!(disk.save_snapshot(1_001, true), Ok(()), "the reserve");
+        assert_eq!(
+            disk.save_snapshot(1_001, true),
+            Err(NoRoom),
+            "it is used up"
+        );
+        disk.reuse_oldest(UseNumber(2));
+        disk.remove_oldest();
+        assert_eq!(disk.add(UseNumber(3), size), Ok(()));
+        disk.make_room();
+        assert_eq!(disk.add(UseNumber(4), size), Ok(()));
+        disk.drop_above(UseNumber(3));
+        assert_eq!(disk.segments().len(), 1);
     }
 }
