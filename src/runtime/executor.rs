@@ -262,8 +262,9 @@ impl Local {
             };
             (future, Arc::clone(&task.handle), task.waker.clone())
         };
-        // From here on whatever wakes it has it polled once more.
-        handle.scheduled.store(false, Ordering::Release);
+        // From here on whatever wakes it has it polled once more. A swap and not a
+        // store: who woke it before wrote first what this poll must see.
+        handle.scheduled.swap(false, Ordering::AcqRel);
         let polled = future.as_mut().poll(&mut Context::from_waker(&waker));
         match polled {
             Poll::Ready(()) => {
