@@ -353,9 +353,9 @@ mod tests {
         );
         assert_eq!(disk.save_snapshot(1_001, true), Ok(()), "the reserve");
         assert_eq!(
-            disk.save_snapshot(1_001, true),
+            disk.save_snapshot(RESERVE_BYTES, true),
             Err(NoRoom),
-            "it is used up"
+            "what is left of it is not enough to keep it again"
         );
         disk.reuse_oldest(UseNumber(2));
         disk.remove_oldest();
