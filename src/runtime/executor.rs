@@ -23,21 +23,6 @@ use super::ring::{Interest, Ring};
 /// Polls of tasks between two looks at the sockets.
 const POLLS_PER_ROUND: usize = 128;
 
-/// How long an executor without work looks for more before it sleeps.
-const IDLE_POLL: Duration = Duration::from_micros(60);
-
-/// A look takes less than this unless another thread ran in between.
-const AWAY: Duration = Duration::from_micros(4);
-
-/// An executor that met another thread on its core sleeps at once for that many
-/// times as long as it was away, and at most [`SLEEP_AT_ONCE`]: who gives way to a
-/// busy thread may get the core back only a scheduler's slice later, while who
-/// sleeps and is woken gets it at once.
-const AWAY_FACTOR: u32 = 10;
-
-/// See [`AWAY_FACTOR`].
-const SLEEP_AT_ONCE: Duration = Duration::from_millis(100);
-
 thread_local! {
     static CURRENT: RefCell<Option<Rc<Local>>> = const { RefCell::new(None) };
 }
@@ -166,8 +151,6 @@ pub(super) struct Local {
     timers: RefCell<BTreeMap<(Instant, u64), Waker>>,
     next_timer: Cell<u64>,
     ring: RefCell<Ring>,
-    // It sleeps at once until then.
-    idle_poll_from: Cell<Instant>,
     // Tasks that go on once the sockets have been looked at.
     after_io: RefCell<Vec<Waker>>,
 }
@@ -189,7 +172,6 @@ impl Local {
             timers: RefCell::new(BTreeMap::new()),
             next_timer: Cell::new(0),
             ring: RefCell::new(ring),
-            idle_poll_from: Cell::new(Instant::now()),
             after_io: RefCell::new(Vec::new()),
         }))
     }
@@ -301,39 +283,7 @@ impl Local {
         }
     }
 
-    /// Looks for work a little longer; true when some came. Going to sleep and
-    /// being woken takes longer than most of what an executor waits for: the end
-    /// of an append, the answer of a client to its grant.
-    fn idle_poll(&self) -> bool {
-        let begun = Instant::now();
-        if begun < self.idle_poll_from.get() {
-            return false;
-        }
-        let mut looked = begun;
-        loop {
-            if self.take_woken() || self.ring.borrow_mut().has_news() {
-                return true;
-            }
-            std::thread::yield_now();
-            let now = Instant::now();
-            let away = now - looked;
-            if away > AWAY {
-                let at_once = (away * AWAY_FACTOR).min(SLEEP_AT_ONCE);
-                self.idle_poll_from.set(now + at_once);
-                return false;
-            }
-            if now - begun > IDLE_POLL {
-                return false;
-            }
-            looked = now;
-        }
-    }
-
     fn sleep(&self) {
-        if self.idle_poll() {
-            self.ring.borrow_mut().turn(None);
-            return;
-        }
         let limit = (self.timers.borrow().first_key_value())
             .map(|((at, _), _)| at.saturating_duration_since(Instant::now()));
         // Whoever wakes a task from now on rings the bell; who did before is seen

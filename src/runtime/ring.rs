@@ -170,8 +170,7 @@ impl Ring {
         }
     }
 
-    /// True when a turn would not be for nothing.
-    pub(super) fn has_news(&mut self) -> bool {
+    fn has_news(&mut self) -> bool {
         let mut submission = self.ring.submission();
         submission.sync();
         !submission.is_empty() || submission.taskrun() || submission.cq_overflow()
