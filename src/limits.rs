@@ -77,8 +77,8 @@ pub const HANDSHAKE_MS_DEFAULT: u32 = 10_000;
 /// hands over whatever waits at once, so without the pause a burst of arrivals
 /// would keep everybody who is connected already from being served.
 pub const ACCEPTED_IN_A_ROW: u32 = 32;
-/// See [`ACCEPTED_IN_A_ROW`]. Yielding would not do: the runtime looks for
-/// what has come in only once no task is runnable.
+/// See [`ACCEPTED_IN_A_ROW`]. Yielding would not do: the next connection waits
+/// already, so the task would be the next one again.
 pub const ACCEPT_BREATH: Duration = Duration::from_micros(100);
 
 /// Connections that may wait for each shard to accept them; the kernel takes
