@@ -11,6 +11,7 @@ use serde::Deserialize;
 use ticketing_raftlog::Durability;
 
 use crate::limits;
+use crate::runtime::Cores;
 use crate::security::files;
 use crate::security::tls::Acceptor;
 use crate::security::token::{CLIENT_TOKEN_VARIABLE, Token};
@@ -34,6 +35,8 @@ pub struct Config {
     pub tls: Option<Acceptor>,
     /// Whether the consensus role runs on the first shard's executor.
     pub consensus_shared: bool,
+    /// Which cores the executors stay on.
+    pub cores: CoreChoice,
     /// Bounds.
     pub limits: Limits,
     /// How the log lies on the disk.
@@ -84,6 +87,44 @@ impl ConsensusCore {
             Self::Own => false,
             Self::Shared => true,
         }
+    }
+}
+
+/// Which processor cores the executors stay on.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub enum CoreChoice {
+    /// Any that no other server has, the last ones first, if there is one for each
+    /// executor; else none in particular.
+    #[default]
+    Auto,
+    /// None in particular: for machines whose cores are shared out by others.
+    Any,
+    /// These, the consensus role's executor first.
+    These(Vec<usize>),
+}
+
+impl<'de> Deserialize<'de> for CoreChoice {
+    fn deserialize<D: serde::Deserializer<'de>>(from: D) -> Result<Self, D::Error> {
+        #[derive(Deserialize)]
+        #[serde(
+            untagged,
+            expecting = "cores is \"auto\", \"any\", or a list like [2, 3]"
+        )]
+        enum Written {
+            Word(Word),
+            List(Vec<usize>),
+        }
+        #[derive(Deserialize)]
+        #[serde(rename_all = "lowercase")]
+        enum Word {
+            Auto,
+            Any,
+        }
+        Ok(match Written::deserialize(from)? {
+            Written::Word(Word::Auto) => Self::Auto,
+            Written::Word(Word::Any) => Self::Any,
+            Written::List(cores) => Self::These(cores),
+        })
     }
 }
 
@@ -181,6 +222,8 @@ struct FileConfig {
     client_token_file: Option<PathBuf>,
     #[serde(default)]
     consensus_core: ConsensusCore,
+    #[serde(default)]
+    cores: CoreChoice,
     tls: Option<FileTls>,
     #[serde(default)]
     limits: FileLimits,
@@ -274,6 +317,7 @@ impl Config {
             client_token,
             tls: None,
             consensus_shared: ConsensusCore::default().is_shared(cores()),
+            cores: CoreChoice::default(),
             limits: Limits::default(),
             log: LogConfig::default(),
         };
@@ -311,10 +355,18 @@ impl Config {
             client_token: token(token_file.as_deref(), &mut problems),
             tls: tls(parsed.tls, base, &mut problems),
             consensus_shared: parsed.consensus_core.is_shared(cores()),
+            cores: parsed.cores,
             limits: parsed.limits.checked(&mut problems),
             log: parsed.log.checked(&mut problems),
         };
         config.check(problems)
+    }
+
+    /// How many executors run: one for each shard, and one for the consensus role
+    /// unless that shares one.
+    #[must_use]
+    pub fn executors(&self) -> usize {
+        usize::from(self.shards) + usize::from(!self.consensus_shared)
     }
 
     fn check(self, mut problems: Vec<String>) -> Result<Self, Problems> {
@@ -337,6 +389,11 @@ impl Config {
                     "admin = {admin}: clients connect there; give it a port of its own"
                 ));
             }
+        }
+        if let CoreChoice::These(named) = &self.cores
+            && let Err(problem) = Cores::named(named, self.executors())
+        {
+            problems.push(problem);
         }
         if let Some(connections) = self.limits.connections
             && self.limits.unauthenticated_connections > connections

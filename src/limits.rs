@@ -17,6 +17,24 @@ pub const SHARDS: RangeInclusive<usize> = 1..=64;
 /// two roles cost each other.
 pub const SHARED_CORES_MOST: usize = 2;
 
+/// How long an executor on a core of its own looks for the end of an append before
+/// it sleeps. An append takes 40 to 150 microseconds on a disk that is worth having.
+pub const EXPECT_APPEND: Duration = Duration::from_micros(300);
+
+/// How long it looks, once an append has ended, for what clients say to the answers
+/// that go out then: who was granted a key for a moment's work gives it back at once.
+pub const EXPECT_CLIENT: Duration = Duration::from_micros(60);
+
+/// A look for news takes less than this, what the append thread does in between
+/// included, unless another process runs on the core.
+pub const CORE_AWAY: Duration = Duration::from_micros(50);
+
+/// An executor that met another process on its core sleeps at once for that many
+/// times as long as it was away, and at most [`CORE_AWAY_MOST`].
+pub const CORE_AWAY_FACTOR: u32 = 10;
+/// See [`CORE_AWAY_FACTOR`].
+pub const CORE_AWAY_MOST: Duration = Duration::from_millis(100);
+
 /// Requests that an executor may have for its io_uring before it must make them.
 pub const RING_DEPTH: u32 = 256;
 

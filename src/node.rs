@@ -13,7 +13,7 @@ use ticketing_raftlog::{
 };
 
 use crate::admin::{self, NodeView};
-use crate::config::{Config, LogConfig};
+use crate::config::{Config, CoreChoice, LogConfig};
 use crate::consensus::{self, SnapshotPolicy};
 use crate::counters::{ConsensusCounters, ShardCounters};
 use crate::fatal::{Fatal, exit_on_failed_mapping, exit_on_panic};
@@ -26,7 +26,7 @@ use crate::limits::{
 use crate::locks::TableLimits;
 use crate::node_signals::NodeSignals;
 use crate::probe;
-use crate::runtime::{Clock, Executor};
+use crate::runtime::{Clock, Cores, Executor};
 use crate::security::handshake::Gate;
 use crate::security::port::{self, Claim};
 use crate::shard::{self, ConnectionLimits};
@@ -45,8 +45,7 @@ pub fn serve(config: &Config) {
     let stop = StopRequest::watch().unwrap_or_else(|error| {
         Fatal::Environment.exit(format_args!("signals cannot be caught: {error}"))
     });
-    let executors = executors_of(config);
-    let room = probe::machine(executors, config.limits.connections)
+    let room = probe::machine(config.executors(), config.limits.connections)
         .unwrap_or_else(|missing| Fatal::Environment.exit(missing));
     let claim = claim(config.listen);
     let opened = open(config);
@@ -57,7 +56,8 @@ pub fn serve(config: &Config) {
     let view = Arc::new(parts.view(config, &opened));
     let admin = config.admin.map(|address| admin_address(address, &view));
     let doorbells = parts.doorbells();
-    let (running, pulses) = parts.start(config, opened);
+    let cores = cores_of(config);
+    let (running, pulses) = parts.start(config, opened, &cores);
     watchdog::start(pulses);
 
     while signals.shards_listening() < config.shards {
@@ -83,8 +83,20 @@ pub fn serve(config: &Config) {
     tracing::info!("stopped");
 }
 
-fn executors_of(config: &Config) -> usize {
-    usize::from(config.shards) + usize::from(!config.consensus_shared)
+fn cores_of(config: &Config) -> Cores {
+    let executors = config.executors();
+    let cores = match &config.cores {
+        CoreChoice::Auto => Cores::free(executors),
+        CoreChoice::Any => Cores::default(),
+        CoreChoice::These(named) => Cores::named(named, executors)
+            .unwrap_or_else(|problem| Fatal::Environment.exit(problem)),
+    };
+    tracing::info!(
+        executors,
+        cores = ?cores.list(),
+        "executors stay on these cores, or run on any if none is named"
+    );
+    cores
 }
 
 fn claim(listen: SocketAddr) -> Claim {
@@ -310,7 +322,7 @@ impl Parts {
             .collect()
     }
 
-    fn start(self, config: &Config, opened: Opened) -> (Vec<Executor>, Vec<Pulse>) {
+    fn start(self, config: &Config, opened: Opened, cores: &Cores) -> (Vec<Executor>, Vec<Pulse>) {
         let mut pulses = vec![Pulse::new(
             "consensus",
             &self.consensus_doorbell,
@@ -343,7 +355,9 @@ impl Parts {
         if !config.consensus_shared
             && let Some(consensus) = shared.take()
         {
-            running.push(executor("consensus", move || consensus::run(consensus)));
+            running.push(executor("consensus", cores.of(0), move || {
+                consensus::run(consensus)
+            }));
         }
         for (id, part) in self.shards.into_iter().enumerate() {
             let name = format!("shard-{id}");
@@ -379,7 +393,8 @@ impl Parts {
                 signals: Arc::clone(&self.signals),
             };
             let beside = shared.take();
-            running.push(executor(&name, move || async move {
+            let core = cores.of(running.len());
+            running.push(executor(&name, core, move || async move {
                 match beside {
                     Some(consensus) => {
                         crate::runtime::both(shard::run(setup), consensus::run(consensus)).await;
@@ -392,11 +407,15 @@ impl Parts {
     }
 }
 
-fn executor<F>(name: &str, main: impl FnOnce() -> F + Send + 'static) -> Executor
+fn executor<F>(
+    name: &str,
+    core: Option<usize>,
+    main: impl FnOnce() -> F + Send + 'static,
+) -> Executor
 where
     F: Future<Output = ()> + 'static,
 {
-    Executor::spawn(name, main).unwrap_or_else(|error| {
+    Executor::spawn(name, core, main).unwrap_or_else(|error| {
         Fatal::Environment.exit(probe::explain_executor_failure(&error.to_string()))
     })
 }

@@ -15,7 +15,7 @@ fn child_panics_in_a_task() {
         return;
     }
     exit_on_panic();
-    let executor = Executor::spawn("test", || async {
+    let executor = Executor::spawn("test", None, || async {
         runtime::spawn_local(async { panic!("a fault in one task") });
         loop {
             runtime::sleep(std::time::Duration::from_secs(1)).await;

@@ -127,3 +127,47 @@ fn a_mapping_that_cannot_be_read_ends_the_process_with_a_code_of_its_own() {
         Some(ticketing::fatal::Fatal::MappedRead.code())
     );
 }
+
+/// The cores each thread of a process may run on, as the kernel writes them, by the thread's name.
+fn cores_of_threads(pid: u32) -> Vec<(String, String)> {
+    let tasks = fs::read_dir(format!("/proc/{pid}/task")).expect("the process lives");
+    tasks
+        .map(|task| {
+            let status = fs::read_to_string(task.expect("listed").path().join("status"));
+            let status = status.expect("the thread lives");
+            let field = |name: &str| {
+                let line = status.lines().find(|line| line.starts_with(name));
+                let value = line.and_then(|line| line.split_once(':'));
+                value.map_or(String::new(), |(_, value)| value.trim().to_owned())
+            };
+            (field("Name"), field("Cpus_allowed_list"))
+        })
+        .collect()
+}
+
+#[test]
+fn the_executor_and_its_append_thread_stay_on_the_named_core_and_the_others_do_not() {
+    let everywhere = cores_of_threads(std::process::id()).remove(0).1;
+    let last = everywhere
+        .rsplit(['-', ','])
+        .next()
+        .expect("one core")
+        .to_owned();
+    for (cores, expected) in [
+        (format!("cores = [{last}]"), &last),
+        ("cores = \"any\"".to_owned(), &everywhere),
+    ] {
+        let top = format!("consensus_core = \"shared\"\n{cores}");
+        let server = Server::start(Options::shards(1).top(top.leak()));
+        let mut client = RawClient::connect(server.address);
+        let token = client.hold("a", 5);
+        client.give_back("a", token);
+        let threads = cores_of_threads(server.pid());
+        for (name, on) in &threads {
+            let stays = matches!(name.as_str(), "shard-0" | "log");
+            let on_expected = if stays { expected } else { &everywhere };
+            assert_eq!(on, on_expected, "{cores}: {name} of {threads:?}");
+        }
+        assert!(threads.iter().any(|(name, _)| name == "log"), "{threads:?}");
+    }
+}

@@ -138,3 +138,26 @@ fn the_log_section_holds_at_its_bounds_and_not_one_past() {
         Ok(LogConfig::default())
     );
 }
+
+#[test]
+fn cores_are_chosen_by_a_word_or_a_list_and_a_wrong_list_is_refused() {
+    let cores = |written: &str| {
+        parse(&format!(
+            "{SMALLEST}shards = 1\nconsensus_core = \"shared\"\n{written}"
+        ))
+        .map(|config| config.cores)
+    };
+    assert_eq!(cores(""), Ok(CoreChoice::Auto));
+    assert_eq!(cores("cores = \"auto\"\n"), Ok(CoreChoice::Auto));
+    assert_eq!(cores("cores = \"any\"\n"), Ok(CoreChoice::Any));
+    assert_eq!(cores("cores = [0]\n"), Ok(CoreChoice::These(vec![0])));
+    for (written, told) in [
+        ("cores = \"all\"\n", "\"auto\", \"any\", or a list"),
+        ("cores = []\n", "names 0, and 1 executors"),
+        ("cores = [0, 0]\n", "twice"),
+        ("cores = [100000]\n", "may not run on"),
+    ] {
+        let refused = cores(written).expect_err(written).to_string();
+        assert!(refused.contains(told), "{written}: {refused}");
+    }
+}

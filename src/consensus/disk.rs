@@ -4,7 +4,8 @@
 //! would hand each of them to a kernel thread of its own and back
 //! (`docs/adr/0002-append-thread.md`). One thread of ours that does both costs
 //! half the hand-overs, and leaves the executor just as free: while a sync
-//! hangs, the consensus role goes on.
+//! hangs, the consensus role goes on. It inherits the executor's core, if that has
+//! one: handing over there takes no wake-up of another core.
 
 use std::io;
 use std::os::unix::fs::FileExt;
@@ -15,6 +16,8 @@ use ticketing_raftlog::Segment;
 
 use crate::fatal::Fatal;
 use crate::lanes::{Doorbell, Receiver, Sender, lane};
+use crate::limits::{EXPECT_APPEND, EXPECT_CLIENT};
+use crate::runtime;
 
 /// One append: bytes, and where they go.
 #[derive(Debug)]
@@ -91,6 +94,7 @@ impl Disk {
         if self.jobs.try_send(append).is_err() {
             Fatal::Panic.exit("the log's thread has ended");
         }
+        runtime::expect_news(EXPECT_APPEND);
         None
     }
 
@@ -98,6 +102,7 @@ impl Disk {
     pub(super) fn take_done(&mut self) -> Option<Appended> {
         let done = self.done.try_recv()?;
         self.busy = false;
+        runtime::expect_news(EXPECT_CLIENT);
         Some(done)
     }
 }

@@ -18,7 +18,9 @@ use crossbeam_channel::{Receiver, Sender};
 use rustix::event::{EventfdFlags, eventfd};
 use slab::Slab;
 
+use super::cores;
 use super::ring::{Interest, Ring};
+use crate::limits::{CORE_AWAY, CORE_AWAY_FACTOR, CORE_AWAY_MOST};
 
 /// Polls of tasks between two looks at the sockets.
 const POLLS_PER_ROUND: usize = 128;
@@ -36,10 +38,16 @@ pub struct Executor {
 impl Executor {
     /// Starts a thread named `name` and runs the future that `main` makes on an
     /// executor of its own until it ends; tasks that are left then are dropped.
+    /// The thread, and those that `main` starts, stay on `core` if there is one.
     ///
     /// # Errors
-    /// When the thread or its ring cannot be made: the reason the kernel gave.
-    pub fn spawn<F>(name: &str, main: impl FnOnce() -> F + Send + 'static) -> io::Result<Self>
+    /// When the thread or its ring cannot be made, or kept on that core: the reason
+    /// the kernel gave.
+    pub fn spawn<F>(
+        name: &str,
+        core: Option<usize>,
+        main: impl FnOnce() -> F + Send + 'static,
+    ) -> io::Result<Self>
     where
         F: Future<Output = ()> + 'static,
     {
@@ -47,7 +55,8 @@ impl Executor {
         let thread = std::thread::Builder::new()
             .name(name.to_owned())
             .spawn(move || {
-                let local = match Local::new() {
+                let kept = core.map_or(Ok(()), cores::stay_on);
+                let local = match kept.and_then(|()| Local::new(core.is_some())) {
                     Ok(local) => local,
                     Err(error) => {
                         let _ = started.send(Err(error));
@@ -151,12 +160,19 @@ pub(super) struct Local {
     timers: RefCell<BTreeMap<(Instant, u64), Waker>>,
     next_timer: Cell<u64>,
     ring: RefCell<Ring>,
+    // It has a core to itself, as far as this process is concerned.
+    has_core: bool,
+    // Until when news is likely; and from when on it may look for it, after another
+    // process was met on the core.
+    expected_until: Cell<Instant>,
+    look_from: Cell<Instant>,
     // Tasks that go on once the sockets have been looked at.
     after_io: RefCell<Vec<Waker>>,
 }
 
 impl Local {
-    fn new() -> io::Result<Rc<Self>> {
+    fn new(has_core: bool) -> io::Result<Rc<Self>> {
+        let now = Instant::now();
         let (sender, woken) = crossbeam_channel::unbounded();
         let bell = eventfd(0, EventfdFlags::CLOEXEC | EventfdFlags::NONBLOCK)?;
         let ring = Ring::new(bell.as_fd())?;
@@ -172,6 +188,9 @@ impl Local {
             timers: RefCell::new(BTreeMap::new()),
             next_timer: Cell::new(0),
             ring: RefCell::new(ring),
+            has_core,
+            expected_until: Cell::new(now),
+            look_from: Cell::new(now),
             after_io: RefCell::new(Vec::new()),
         }))
     }
@@ -283,9 +302,51 @@ impl Local {
         }
     }
 
+    /// Looks for news as long as it is expected, instead of sleeping: true when
+    /// there is some. Going to sleep and being woken takes longer than most of what
+    /// an executor waits for.
+    fn look(&self, due: Option<Instant>) -> bool {
+        let mut looked = Instant::now();
+        let until = due.map_or(self.expected_until.get(), |due| {
+            due.min(self.expected_until.get())
+        });
+        if !self.has_core || looked >= until || looked < self.look_from.get() {
+            return false;
+        }
+        loop {
+            if self.take_woken() || self.ring.borrow_mut().has_news() {
+                return true;
+            }
+            // The append thread is on this core too.
+            std::thread::yield_now();
+            let now = Instant::now();
+            let away = now - looked;
+            if away > CORE_AWAY {
+                // Another process wants this core. Who gives way to it by looking
+                // may get the core back only a scheduler's slice later; who sleeps
+                // and is woken gets it at once.
+                let sleep_at_once = (away * CORE_AWAY_FACTOR).min(CORE_AWAY_MOST);
+                self.look_from.set(now + sleep_at_once);
+                return false;
+            }
+            if now >= until {
+                return false;
+            }
+            looked = now;
+        }
+    }
+
     fn sleep(&self) {
-        let limit = (self.timers.borrow().first_key_value())
-            .map(|((at, _), _)| at.saturating_duration_since(Instant::now()));
+        let due = self
+            .timers
+            .borrow()
+            .first_key_value()
+            .map(|((at, _), _)| *at);
+        if self.look(due) {
+            self.ring.borrow_mut().turn(None);
+            return;
+        }
+        let limit = due.map(|at| at.saturating_duration_since(Instant::now()));
         // Whoever wakes a task from now on rings the bell; who did before is seen
         // here.
         self.shared.asleep.store(true, Ordering::SeqCst);
@@ -312,6 +373,22 @@ pub async fn after_io() {
         Poll::Pending
     })
     .await;
+}
+
+/// Says that this executor will most likely have something to do within that
+/// time: on a core of its own it looks for it until then, instead of sleeping. On
+/// a thread that is no executor's it says nothing.
+pub fn expect_news(within: Duration) {
+    CURRENT.with(|current| {
+        if let Some(local) = &*current.borrow()
+            && local.has_core
+        {
+            let until = Instant::now() + within;
+            local
+                .expected_until
+                .set(until.max(local.expected_until.get()));
+        }
+    });
 }
 
 fn current() -> Rc<Local> {

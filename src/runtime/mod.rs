@@ -4,6 +4,7 @@
 //! Everything here is one executor's own and never leaves its thread, except
 //! [`Executor`] handles and the wakers of its tasks.
 
+mod cores;
 mod executor;
 mod net;
 mod ring;
@@ -14,8 +15,9 @@ use std::pin::Pin;
 use std::task::{Context, Poll};
 use std::time::{Duration, Instant};
 
+pub use cores::Cores;
 use executor::Timer;
-pub use executor::{Executor, after_io, spawn_local};
+pub use executor::{Executor, after_io, expect_news, spawn_local};
 pub use net::{Listener, Socket};
 
 /// One point in time that all cores of a process count from.
@@ -48,11 +50,15 @@ impl Clock {
 }
 
 /// Runs `work` on a helper thread, for what has no asynchronous form. Helpers are
-/// as many as there is work at a time: none waits behind another. It starts at once.
+/// as many as there is work at a time: none waits behind another. It starts at once,
+/// on any core.
 pub fn blocking<R: Send + 'static>(
     work: impl FnOnce() -> R + Send + 'static,
 ) -> impl Future<Output = R> + Unpin {
-    blocking::unblock(work)
+    blocking::unblock(|| {
+        cores::roam();
+        work()
+    })
 }
 
 /// Ready after `duration`.

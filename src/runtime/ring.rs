@@ -170,7 +170,8 @@ impl Ring {
         }
     }
 
-    fn has_news(&mut self) -> bool {
+    /// Whether a turn would find something, without a call into the kernel.
+    pub(super) fn has_news(&mut self) -> bool {
         let mut submission = self.ring.submission();
         submission.sync();
         !submission.is_empty() || submission.taskrun() || submission.cq_overflow()

@@ -11,7 +11,7 @@ use crate::lanes::{Doorbell, lane};
 use crate::limits::RING_DEPTH;
 
 fn run<F: Future<Output = ()> + 'static>(main: impl FnOnce() -> F + Send + 'static) {
-    let executor = Executor::spawn("test", main).expect("it starts");
+    let executor = Executor::spawn("test", None, main).expect("it starts");
     executor.join().expect("no panic");
 }
 
@@ -342,5 +342,102 @@ fn a_burst_waits_to_be_accepted_and_every_socket_has_its_options() {
         assert_eq!(sockopt::tcp_keepidle(fd), Ok(KEEPALIVE_IDLE));
         assert_eq!(sockopt::tcp_keepintvl(fd), Ok(KEEPALIVE_INTERVAL));
         assert_eq!(sockopt::tcp_keepcnt(fd), Ok(KEEPALIVE_PROBES));
+    });
+}
+
+fn allowed_here() -> Vec<usize> {
+    let set = rustix::thread::sched_getaffinity(None).expect("asked");
+    (0..rustix::thread::CpuSet::MAX_CPU)
+        .filter(|core| set.is_set(*core))
+        .collect()
+}
+
+#[test]
+fn an_executor_stays_on_its_core_with_its_threads_and_without_its_jobs() {
+    let everywhere = allowed_here();
+    let core = everywhere[everywhere.len() - 1];
+    let (tell, told) = mpsc::channel();
+    let executor = Executor::spawn("test", Some(core), move || async move {
+        let own = allowed_here();
+        let thread = std::thread::spawn(allowed_here).join().expect("it ends");
+        let job = blocking(allowed_here).await;
+        tell.send((own, thread, job)).expect("somebody listens");
+    });
+    executor.expect("it starts").join().expect("no panic");
+    let (own, thread, job) = told.recv().expect("told");
+    assert_eq!((own, thread), (vec![core], vec![core]));
+    assert_eq!(job, everywhere);
+    let never = rustix::thread::CpuSet::MAX_CPU - 1;
+    let refused = Executor::spawn("test", Some(never), || async {});
+    assert!(refused.is_err(), "there is no core {never}");
+}
+
+#[test]
+fn cores_are_one_for_each_executor_and_no_two_servers_have_the_same() {
+    let everywhere = allowed_here();
+    assert_eq!(Cores::free(everywhere.len() + 1).list(), [0; 0]);
+    let first = Cores::free(1);
+    let second = Cores::free(1);
+    // Other tests of this machine may have some.
+    assert!(first.of(0) != second.of(0) || first.of(0).is_none());
+    let refused = |cores: &[usize], executors| Cores::named(cores, executors).expect_err("wrong");
+    let one = everywhere[0];
+    assert!(Cores::named(&[one], 1).is_ok_and(|cores| cores.of(0) == Some(one)));
+    assert!(refused(&[one], 2).contains("names 1, and 2 executors"));
+    assert!(refused(&[one, one], 2).contains("twice"));
+    for none in [rustix::thread::CpuSet::MAX_CPU - 1, usize::MAX] {
+        assert!(refused(&[none], 1).contains("may not run on"));
+    }
+}
+
+fn on_a_core<F: Future<Output = ()> + 'static>(main: impl FnOnce() -> F + Send + 'static) {
+    let everywhere = allowed_here();
+    let executor = Executor::spawn("test", everywhere.last().copied(), main).expect("it starts");
+    executor.join().expect("no panic");
+}
+
+fn cpu_time() -> Duration {
+    let time = rustix::time::clock_gettime(rustix::time::ClockId::ThreadCPUTime);
+    Duration::new(time.tv_sec as u64, time.tv_nsec as u32)
+}
+
+#[test]
+fn who_expects_news_hears_of_all_of_it_and_sleeps_once_none_is_expected() {
+    on_a_core(|| async {
+        expect_news(Duration::from_secs(60));
+        let began = Instant::now();
+        sleep(Duration::from_millis(5)).await;
+        assert!(began.elapsed() < Duration::from_secs(30), "a timer is news");
+        let answered = blocking(|| {
+            std::thread::sleep(Duration::from_millis(5));
+            7
+        });
+        assert_eq!(answered.await, 7, "so is another thread's");
+        let (listener, address) = listen();
+        let client = TcpStream::connect(address).expect("connected");
+        let socket = listener.accept().await.expect("accepted");
+        let late = std::thread::spawn(move || {
+            std::thread::sleep(Duration::from_millis(5));
+            let mut client = client;
+            client.write_all(b"hello").expect("written");
+        });
+        assert_eq!(read(&socket, &mut [0; 16]).await, 5, "and a client's");
+        late.join().expect("no panic");
+        assert!(began.elapsed() < Duration::from_secs(30));
+    });
+    on_a_core(|| async {
+        let before = cpu_time();
+        expect_news(Duration::from_millis(1));
+        sleep(Duration::from_millis(300)).await;
+        let used = cpu_time() - before;
+        assert!(used < Duration::from_millis(100), "{used:?} of 300 ms");
+    });
+    // Without a core of its own it does not look at all.
+    run(|| async {
+        let before = cpu_time();
+        expect_news(Duration::from_millis(300));
+        sleep(Duration::from_millis(300)).await;
+        let used = cpu_time() - before;
+        assert!(used < Duration::from_millis(100), "{used:?} of 300 ms");
     });
 }
