@@ -121,7 +121,7 @@ fn pure_parts_have_no_clock_no_randomness_no_io_and_no_random_order() {
         "raftlog/src/batch.rs",
         "raftlog/src/format.rs",
         "raftlog/src/index.rs",
-        "raftlog/src/peers.rs",
+        "raftlog/src/peers",
         "raftlog/src/scan.rs",
         "raftlog/src/snapshot/format.rs",
         "raftlog/src/writer.rs",

@@ -341,6 +341,8 @@ fn hello(n: u8) -> Hello {
         node_id: node(n),
         incarnation: [n + 0x10; 16],
         start_counter: 7,
+        process: [n + 0x30; 16],
+        term: 4,
         last: EntryId { term: 3, index: 70 },
         nonce: [n + 0x20; 32],
     }

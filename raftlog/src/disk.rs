@@ -153,9 +153,11 @@ pub(crate) fn sync_data(file: &File) -> io::Result<()> {
 /// Gives a file another name in the same folder.
 pub(crate) fn rename(from: &Path, to: &Path) -> io::Result<()> {
     step()?;
+    #[cfg(test)]
+    let replaced = fs::read(to).ok();
     fs::rename(from, to)?;
     #[cfg(test)]
-    faults::renamed(from, to);
+    faults::renamed(from, to, replaced);
     Ok(())
 }
 

@@ -4,6 +4,7 @@
 //! DIR/lock      held (flock) by the one process that has the folder open
 //! DIR/identity  whose log this is; written once
 //! DIR/state     term, vote and what else must never be forgotten
+//! DIR/peers     of a cluster's node: what is remembered of the others
 //! DIR/log/      segments, named by use number
 //! DIR/snapshots/  what the state was at one index, named by it
 //! DIR/creating  only while the folder is being created
@@ -26,6 +27,7 @@ use crate::limits::{
     MAX_RETIRED_SEGMENTS, MAX_SEGMENT_BYTES, MIN_SEGMENT_BYTES,
 };
 use crate::log::{Log, room_of};
+use crate::peers_file::{PEERS_FILE, UNFINISHED_FILE};
 use crate::recovery::{self, RecoveryReport};
 use crate::segment::{self, Segment, SegmentSpec};
 use crate::snapshot::{self, SNAPSHOT_DIR, SnapshotReader};
@@ -220,8 +222,9 @@ impl Folder {
 
     /// Removes what a creation that was cut short has left.
     fn wipe(&self) -> io::Result<()> {
-        disk::remove_if_present(&self.dir.join(IDENTITY_FILE))?;
-        disk::remove_if_present(&self.dir.join(STATE_FILE))?;
+        for file in [IDENTITY_FILE, STATE_FILE, PEERS_FILE, UNFINISHED_FILE] {
+            disk::remove_if_present(&self.dir.join(file))?;
+        }
         let log_dir = self.dir.join(LOG_DIR);
         if disk::exists(&log_dir)? {
             sweep_unfinished(&log_dir)?;

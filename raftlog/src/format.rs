@@ -1,4 +1,5 @@
-//! The byte layouts of every file: segments with their batches and records, identity and state.
+//! The byte layouts of every file: segments with their batches and records, identity,
+//! state, and what is remembered of peers.
 //!
 //! Pure: no I/O. `docs/log-format.md` describes the same layouts for people. All integers are
 //! little-endian, and structures are read where they lie.
@@ -22,6 +23,9 @@ pub const BATCH_MAGIC: [u8; 8] = *b"TCKBAT\xff\0";
 pub const IDENTITY_MAGIC: [u8; 8] = *b"TCKIDN\xff\0";
 /// First bytes of each slot of the state file.
 pub const STATE_MAGIC: [u8; 8] = *b"TCKSTA\xff\0";
+
+/// First bytes of the file of what is remembered of peers.
+pub const PEERS_MAGIC: [u8; 8] = *b"TCKPRS\xff\0";
 
 /// The version of every layout in this module.
 pub const FORMAT_VERSION: u32 = 1;
@@ -201,6 +205,51 @@ pub struct StateLayout {
     pub reserved: [u8; 5],
 }
 
+/// The header of the file of what is remembered of peers, in its first block; the block's rest is
+/// zero, and the body follows: the records, then the ids of those that left.
+#[derive(Debug, Clone, Copy, Pod, Zeroable)]
+#[repr(C)]
+pub struct PeersLayout {
+    /// [`PEERS_MAGIC`].
+    pub magic: [u8; 8],
+    /// [`FORMAT_VERSION`].
+    pub version: u32,
+    /// See [`seal_block`].
+    pub crc: u32,
+    /// The cluster.
+    pub cluster_id: [u8; 16],
+    /// Who remembers.
+    pub node_id: [u8; 16],
+    /// How many [`PeerRecord`]s the body has.
+    pub records: u32,
+    /// How many ids of nodes that left.
+    pub left: u32,
+    /// CRC32C of the body.
+    pub body_crc: u32,
+    /// Zero.
+    pub reserved: u32,
+}
+
+/// What is remembered of one node.
+#[derive(Debug, Clone, Copy, Pod, Zeroable)]
+#[repr(C)]
+pub struct PeerRecord {
+    /// The node.
+    pub node_id: [u8; 16],
+    /// Its folder.
+    pub incarnation: [u8; 16],
+    /// The last process seen.
+    pub process: [u8; 16],
+    /// The largest start counter seen.
+    pub starts: u64,
+    /// The newest term in which it acknowledged entries.
+    pub acknowledged_term: u64,
+    /// The last of them.
+    pub acknowledged_index: u64,
+    /// The largest index that it acknowledged and that is known committed.
+    pub committed: u64,
+}
+
 /// What the checksum of every batch in that use of a segment starts from.
 #[must_use]
 pub fn crc_seed(cluster_id: ClusterId, use_number: UseNumber) -> u32 {
@@ -299,6 +348,7 @@ const _: () = {
     assert!(BATCH_HEADER_BYTES == 64 && RECORD_HEADER_BYTES == 24);
     assert!(size_of::<SegmentHeader>() == 48);
     assert!(size_of::<IdentityLayout>() == 72 && size_of::<StateLayout>() == 96);
+    assert!(size_of::<PeersLayout>() == 64 && size_of::<PeerRecord>() == 80);
     assert!(BATCH_HEADER_BYTES.is_multiple_of(RECORD_ALIGN));
     assert!(RECORD_HEADER_BYTES.is_multiple_of(RECORD_ALIGN));
 };

@@ -108,6 +108,30 @@ pub const MAX_CONFIRMS: usize = 1 << 10;
 /// entries.
 pub const PROMOTION_LAG_ENTRIES: u64 = 4 << 10;
 
+/// A connection between nodes on which nothing came for this long, in milliseconds, is asked
+/// something that every node answers, so that silence means something.
+pub const PEER_ASK_MS: u64 = 200;
+
+/// A connection between nodes on which nothing came for this long, in milliseconds, is dead: its
+/// process gives up its name. Sockets of a process that ended close at once, so this is for a machine
+/// that was cut off or froze. Shorter, and a process that was only held up would lose its name to a
+/// copy; longer, and a node that is restarted elsewhere would wait.
+pub const PEER_SILENT_MS: u64 = 1_000;
+
+/// How long a process may be told that another one under its name is alive, in milliseconds, before
+/// it counts as the second one: far longer than an earlier process takes to be found dead.
+pub const SECOND_PROCESS_RETRY_MS: u64 = 10_000;
+
+/// Most nodes whose folders are remembered; members are, and then the ones seen last.
+pub const MAX_REMEMBERED_NODES: usize = 64;
+
+/// Most nodes of which it is remembered that they left; the ones that left last are.
+pub const MAX_LEFT_NODES: usize = 256;
+
+/// What a peer acknowledged is on the disk after this long, in milliseconds: an acknowledgement does
+/// not wait for it.
+pub const PEERS_SAVE_MS: u64 = 1_000;
+
 const _: () = {
     assert!(SEGMENT_HEADER_BYTES.is_multiple_of(BLOCK_BYTES));
     assert!(MAX_BATCH_BYTES.is_multiple_of(BLOCK_BYTES));
@@ -136,4 +160,9 @@ const _: () = {
     assert!(PROMOTION_LAG_ENTRIES <= WINDOW_ENTRIES);
     assert!(MAX_PROPOSAL_BYTES <= MAX_APPEND_BYTES && MAX_RECORDS_PER_BATCH <= MAX_APPEND_ENTRIES);
     assert!(MAX_VOTERS + MAX_LEARNERS < u8::MAX as usize);
+    // A live process has a few tries to answer before it counts as dead, and a restarted one to come
+    // in after that.
+    assert!(PEER_ASK_MS * 4 <= PEER_SILENT_MS && PEER_SILENT_MS * 4 <= SECOND_PROCESS_RETRY_MS);
+    // There is always one to forget that is no member.
+    assert!(MAX_VOTERS + 1 + MAX_LEARNERS < MAX_REMEMBERED_NODES);
 };

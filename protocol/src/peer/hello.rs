@@ -1,4 +1,4 @@
-//! The first 305 bytes of a connection between two nodes: who they are, and that both know the
+//! The first 353 bytes of a connection between two nodes: who they are, and that both know the
 //! peer token.
 //!
 //! The side that accepts sends its [`Hello`]. The side that dialled answers with its own and a
@@ -17,8 +17,10 @@
 //! | 32 | 16 | node id |
 //! | 48 | 16 | incarnation |
 //! | 64 | 8 | start counter, from 1 on |
-//! | 72 | 16 | the log's last entry: term, index |
-//! | 88 | 32 | nonce |
+//! | 72 | 16 | process, drawn at each start |
+//! | 88 | 8 | the current term |
+//! | 96 | 16 | the log's last entry: term, index |
+//! | 112 | 32 | nonce |
 
 use hmac::{Hmac, KeyInit, Mac};
 use sha2::Sha256;
@@ -29,7 +31,7 @@ use super::wire::{Reader, put_u64};
 use crate::limits::{SLOT_MAX, SLOT_UNKNOWN};
 
 /// Bytes of a hello.
-pub const HELLO_LEN: usize = 120;
+pub const HELLO_LEN: usize = 144;
 /// Bytes of a proof.
 pub const PROOF_LEN: usize = 32;
 /// Bytes of the answer of the side that dialled: its hello, then its proof.
@@ -58,6 +60,10 @@ pub struct Hello {
     pub incarnation: [u8; 16],
     /// How many times it was started; from 1 on.
     pub start_counter: u64,
+    /// Drawn at each start: tells a process that connects again from another one.
+    pub process: [u8; 16],
+    /// Its current term, which may be later than that of its last entry.
+    pub term: u64,
     /// Its log's last entry.
     pub last: EntryId,
     /// Bytes that were never sent before.
@@ -82,13 +88,14 @@ pub enum HelloError {
     Field,
 }
 
-/// Why a node is not talked to, though it knows the token (behaviour in `docs/operations.md`).
+/// Why a node is not talked to, though it knows the token. What it does then is in
+/// `docs/protocol-cluster.md`.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 #[repr(u8)]
 pub enum Refusal {
     /// 2: another cluster.
     OtherCluster = 2,
-    /// 3: no member, or not of that slot.
+    /// 3: no member; only a leader says so, as another node may not have heard of it yet.
     NotAMember = 3,
     /// 4: the same node id with another incarnation: its folder was made anew, or is a copy.
     OtherIncarnation = 4,
@@ -96,9 +103,10 @@ pub enum Refusal {
     OldStart = 5,
     /// 6: a log that lacks what this node acknowledged.
     LostLog = 6,
-    /// 7: another live process has this node id.
+    /// 7: another process with this node id is connected, and answers: the one before a restart that is
+    /// not gone yet, or a copy.
     SecondProcess = 7,
-    /// 8: it has been replaced.
+    /// 8: it was replaced or removed, for good.
     Replaced = 8,
 }
 
@@ -159,6 +167,8 @@ impl Hello {
         out.extend_from_slice(&self.node_id);
         out.extend_from_slice(&self.incarnation);
         put_u64(&mut out, self.start_counter);
+        out.extend_from_slice(&self.process);
+        put_u64(&mut out, self.term);
         put_u64(&mut out, self.last.term);
         put_u64(&mut out, self.last.index);
         out.extend_from_slice(&self.nonce);
@@ -194,6 +204,8 @@ impl Hello {
             node_id: reader.array()?,
             incarnation: reader.array()?,
             start_counter: reader.u64()?,
+            process: reader.array()?,
+            term: reader.u64()?,
             last: EntryId {
                 term: reader.u64()?,
                 index: reader.u64()?,

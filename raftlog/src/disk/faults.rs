@@ -22,8 +22,15 @@ pub(crate) struct Faults {
 
 #[derive(Debug)]
 enum Name {
-    Renamed { from: PathBuf, to: PathBuf },
-    Removed { path: PathBuf, bytes: Vec<u8> },
+    Renamed {
+        from: PathBuf,
+        to: PathBuf,
+        replaced: Option<Vec<u8>>,
+    },
+    Removed {
+        path: PathBuf,
+        bytes: Vec<u8>,
+    },
 }
 
 #[derive(Debug)]
@@ -67,7 +74,12 @@ impl Faults {
                 continue;
             }
             match name {
-                Name::Renamed { from, to } => fs::rename(to, from).expect("undone"),
+                Name::Renamed { from, to, replaced } => {
+                    fs::rename(&to, from).expect("undone");
+                    if let Some(bytes) = replaced {
+                        fs::write(to, bytes).expect("undone");
+                    }
+                }
                 Name::Removed { path, bytes } => fs::write(path, bytes).expect("undone"),
             }
         }
@@ -111,12 +123,13 @@ pub(super) fn content_is_durable(file: &File) {
     });
 }
 
-pub(super) fn renamed(from: &Path, to: &Path) {
+pub(super) fn renamed(from: &Path, to: &Path, replaced: Option<Vec<u8>>) {
     ARMED.with_borrow_mut(|armed| {
         let Some(faults) = armed else { return };
         faults.names.push(Name::Renamed {
             from: from.to_path_buf(),
             to: to.to_path_buf(),
+            replaced,
         });
     });
 }

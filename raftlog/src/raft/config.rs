@@ -213,6 +213,17 @@ impl Config {
         self.voter_count == 1
     }
 
+    /// Whether a majority of the voters is such; while one is being replaced, also a majority of the
+    /// voters with the new node in the place of the old (section 6).
+    pub(crate) fn has_majority(&self, is_such: impl Fn(NodeId) -> bool) -> bool {
+        let count = usize::from(self.voter_count);
+        let has = |voters: &[NodeId; MAX_VOTERS]| {
+            let such = voters[..count].iter().filter(|voter| is_such(**voter));
+            such.count() > count / 2
+        };
+        has(&self.voters) && self.incoming().is_none_or(|incoming| has(&incoming))
+    }
+
     /// The voters with the new node in the place of the old, while one is being replaced.
     pub(super) fn incoming(&self) -> Option<[NodeId; MAX_VOTERS]> {
         let Replacement { slot, new } = self.replacement?;
