@@ -12,8 +12,10 @@ use std::sync::LazyLock;
 use libfuzzer_sys::fuzz_target;
 use ticketing_raftlog::format::{batch_crc, crc_seed};
 use ticketing_raftlog::limits::BLOCK_BYTES;
+use ticketing_raftlog::raft::Config;
 use ticketing_raftlog::{
-    ClusterId, EntryKind, Folder, OpenOptions, Scan, SegmentBytes, Term, UseNumber, blocking,
+    ClusterId, EntryKind, Folder, NodeId, OpenOptions, Scan, SegmentBytes, Term, UseNumber,
+    blocking,
 };
 
 const CLUSTER: ClusterId = ClusterId([7; 16]);
@@ -38,6 +40,15 @@ static IMAGE: LazyLock<Vec<u8>> = LazyLock::new(|| {
                 .push(EntryKind::Command, Term(1), &payload)
                 .expect("there is room");
         }
+        if batch % 2 == 1 {
+            let voters = [1, 2, 3].map(|n| NodeId([n; 16]));
+            let config = Config::new(&voters, &[NodeId([9; 16])]).expect("valid");
+            let mut payload = Vec::new();
+            config.encode(&mut payload);
+            builder
+                .push(EntryKind::Config, Term(1), &payload)
+                .expect("there is room");
+        }
         let write = opened.log.finish(builder).expect("there is room");
         blocking::append(&mut opened.log, write).expect("written");
     }
@@ -59,7 +70,12 @@ fuzz_target!(|input: &[u8]| {
         let mut scan = Scan::new(CLUSTER);
         let mut records = 0_u64;
         scan.segment(&segment, |batch| records += batch.records().count() as u64);
-        (format!("{:?}", scan.verdict(same_boot)), records)
+        let configs = scan.configs().to_vec();
+        let entries = scan.index();
+        for config in &configs {
+            assert!(entries.locate(config.index).is_some(), "one from nowhere");
+        }
+        (format!("{:?}", scan.verdict(same_boot)), records, configs)
     };
     for same_boot in [false, true] {
         assert_eq!(judge(same_boot), judge(same_boot));

@@ -6,6 +6,7 @@ use crate::format::{
 };
 use crate::limits::{MAX_BATCH_BYTES, MAX_PAYLOAD_BYTES, MAX_RECORDS_PER_BATCH};
 use crate::parse::RecordRef;
+use crate::raft::Config;
 use crate::types::{LogIndex, Position, Term};
 
 /// What an appended entry is.
@@ -15,6 +16,8 @@ pub enum EntryKind {
     Noop,
     /// A command of the state machine.
     Command,
+    /// A configuration of the cluster, as [`Config::encode`] writes it.
+    Config,
 }
 
 /// A change of the log's shape, written as the first record of a batch.
@@ -91,7 +94,7 @@ impl Control {
                 next: index,
                 last_term: term,
             }),
-            RecordKind::Noop | RecordKind::Command => None,
+            RecordKind::Noop | RecordKind::Command | RecordKind::Config => None,
         }
     }
 }
@@ -112,6 +115,7 @@ pub struct BatchBuilder {
     last_term: Term,
     records: u32,
     entries: u32,
+    configs: u32,
     limit_bytes: usize,
 }
 
@@ -136,6 +140,7 @@ impl BatchBuilder {
             last_term,
             records: 0,
             entries: 0,
+            configs: 0,
             limit_bytes: limit_bytes.min(MAX_BATCH_BYTES),
         };
         if let Some(control) = control {
@@ -154,8 +159,8 @@ impl BatchBuilder {
     /// Adds an entry and returns the index it takes, or [`Full`] and changes nothing.
     ///
     /// # Panics
-    /// When the payload is longer than [`MAX_PAYLOAD_BYTES`], a no-op has one, or the term is
-    /// below that of the entry before: the caller is wrong.
+    /// When the payload is longer than [`MAX_PAYLOAD_BYTES`], a no-op has one, a configuration's is
+    /// that of no members, or the term is below that of the entry before: the caller is wrong.
     pub fn push(&mut self, kind: EntryKind, term: Term, payload: &[u8]) -> Result<LogIndex, Full> {
         assert!(
             payload.len() <= MAX_PAYLOAD_BYTES,
@@ -170,11 +175,16 @@ impl BatchBuilder {
         let kind = match kind {
             EntryKind::Noop => RecordKind::Noop,
             EntryKind::Command => RecordKind::Command,
+            EntryKind::Config => RecordKind::Config,
         };
-        assert!(
-            kind == RecordKind::Command || payload.is_empty(),
-            "a no-op has no payload"
-        );
+        match kind {
+            RecordKind::Noop => assert!(payload.is_empty(), "a no-op has no payload"),
+            RecordKind::Config => assert!(
+                Config::decode_members(payload).is_ok(),
+                "a configuration has members"
+            ),
+            _ => {}
+        }
         let end = self.bytes.len() + padded_record_bytes(payload.len());
         if self.records == MAX_RECORDS_PER_BATCH
             || padded_batch_bytes(end - BATCH_HEADER_BYTES) > self.limit_bytes
@@ -192,6 +202,7 @@ impl BatchBuilder {
         }
         self.records += 1;
         self.entries += 1;
+        self.configs += u32::from(kind == RecordKind::Config);
         self.last_term = term;
         self.next_index = index.next();
         Ok(index)
@@ -276,6 +287,7 @@ impl BatchBuilder {
             control: self.control,
             first_index: self.first_index,
             entries: self.entries,
+            configs: self.configs,
             first_term: self.first_term,
             last_term: self.last_term,
         };
@@ -308,6 +320,8 @@ pub struct BatchSummary {
     pub first_index: LogIndex,
     /// How many entries it holds.
     pub entries: u32,
+    /// How many of them are configurations.
+    pub configs: u32,
     /// The term of its first entry, or of the last before it.
     pub first_term: Term,
     /// The term of its last entry, or of the last before it.

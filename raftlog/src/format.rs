@@ -110,7 +110,7 @@ pub struct RecordHeader {
     pub index: u64,
 }
 
-/// What a record is. Kind 3 is set aside for membership entries.
+/// What a record is.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 #[repr(u8)]
 pub enum RecordKind {
@@ -118,6 +118,8 @@ pub enum RecordKind {
     Noop = 1,
     /// Entry: the payload is the state machine's.
     Command = 2,
+    /// Entry: the payload is a configuration of the cluster ([`crate::raft::Config::encode`]).
+    Config = 3,
     /// Drops the entries from `index` on; `term` is that of the entry before them.
     Truncate = 16,
     /// Drops everything; the log goes on behind `index`, whose entry had `term`.
@@ -133,6 +135,7 @@ impl RecordKind {
         match kind {
             1 => Some(Self::Noop),
             2 => Some(Self::Command),
+            3 => Some(Self::Config),
             16 => Some(Self::Truncate),
             17 => Some(Self::Reset),
             18 => Some(Self::Gap),
@@ -143,7 +146,7 @@ impl RecordKind {
     /// Whether such a record takes an index of its own.
     #[must_use]
     pub const fn is_entry(self) -> bool {
-        matches!(self, Self::Noop | Self::Command)
+        matches!(self, Self::Noop | Self::Command | Self::Config)
     }
 }
 

@@ -275,6 +275,7 @@ mod tests {
             control,
             first_index: LogIndex(first),
             entries,
+            configs: 0,
             first_term: Term(term),
             last_term: Term(term),
         }

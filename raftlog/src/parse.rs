@@ -7,6 +7,7 @@ use crate::format::{
     read, trailer,
 };
 use crate::limits::{BLOCK_BYTES, MAX_BATCH_BYTES, MAX_INDEX, MAX_RECORDS_PER_BATCH};
+use crate::raft::{Config, ConfigEntry};
 use crate::types::{LogIndex, Position, Term};
 
 /// A record, read where it lies.
@@ -18,7 +19,7 @@ pub struct RecordRef<'a> {
     pub term: Term,
     /// See [`RecordKind`].
     pub index: LogIndex,
-    /// The entry's payload; empty for all but commands.
+    /// The entry's payload; empty for all but commands and configurations.
     pub payload: &'a [u8],
 }
 
@@ -38,6 +39,17 @@ impl<'a> RecordRef<'a> {
             payload: &body[..header.payload_bytes as usize],
         };
         Some((record, size))
+    }
+
+    /// The configuration that it is, if it is one.
+    #[must_use]
+    pub fn config(&self) -> Option<ConfigEntry> {
+        if self.kind != RecordKind::Config {
+            return None;
+        }
+        let config = Config::decode_members(self.payload).ok()?;
+        let index = self.index;
+        Some(ConfigEntry { index, config })
     }
 }
 
@@ -97,6 +109,11 @@ impl<'a> BatchRef<'a> {
         }
     }
 
+    /// The configurations in it.
+    pub(crate) fn configs(&self) -> impl Iterator<Item = ConfigEntry> + use<'a> {
+        self.records().filter_map(|(_, record)| record.config())
+    }
+
     /// Checks everything about it that the checksum does not, and sums it up.
     ///
     /// `last_term` is the term of the entry before. The text says what is wrong.
@@ -118,6 +135,7 @@ impl<'a> BatchRef<'a> {
             control: None,
             first_index: LogIndex(header.first_index),
             entries: 0,
+            configs: 0,
             first_term: last_term,
             last_term,
         };
@@ -159,6 +177,12 @@ fn add_record(
     }
     if record.term < summary.last_term {
         return Err("an entry's term is below the one before");
+    }
+    if record.kind == RecordKind::Config {
+        if Config::decode_members(record.payload).is_err() {
+            return Err("a configuration's bytes are not those of one");
+        }
+        summary.configs += 1;
     }
     if summary.entries == 0 {
         summary.first_term = record.term;

@@ -16,6 +16,7 @@ use crate::limits::{
     CEILING_MARGIN, CEILING_STEP, GAP_INDEXES, MAX_SEGMENTS, SEGMENT_HEADER_BYTES,
 };
 use crate::log::{Log, Parts, room_of};
+use crate::raft::ConfigEntry;
 use crate::scan::{Scan, SegmentBytes, Verdict};
 use crate::segment::{self, Segment, SegmentSpec};
 use crate::snapshot::{self, SNAPSHOT_DIR, SnapshotMeta, SnapshotReader};
@@ -54,6 +55,8 @@ pub struct RecoveryReport {
     pub last_index: LogIndex,
     /// The term of its last entry.
     pub last_term: Term,
+    /// The configurations in the log, in their order.
+    pub configs: Vec<ConfigEntry>,
     /// The synced ceiling of this run, if it keeps its log in memory.
     pub ceiling: Option<LogIndex>,
     /// How often the folder was opened for writing, this time included.
@@ -150,12 +153,14 @@ pub(crate) fn recover(
         .map_err(io_error)?;
 
     let batches = scan.batches();
+    let mut configs = scan.configs().to_vec();
     let mut log = assemble(dir, identity, options, segments, scan, ceiling)?;
     if let Some(covered) = &covered {
         log.recycle(covered);
     }
     let gap = write_gap(&mut log, store.state().next_index_floor).map_err(io_error)?;
     let index = log.index();
+    configs.retain(|entry| entry.index > index.base());
     let report = RecoveryReport {
         created: false,
         same_boot,
@@ -169,6 +174,7 @@ pub(crate) fn recover(
         first_index: index.base().next(),
         last_index: index.next_index().previous(),
         last_term: index.last_term(),
+        configs,
         ceiling,
         starts: store.state().starts,
         snapshot: covered,

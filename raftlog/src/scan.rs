@@ -3,10 +3,12 @@
 //! Segments are handed in one after another, oldest first, so that a log of any size can be
 //! judged in the memory of one segment.
 
+use crate::batch::{BatchSummary, Control};
 use crate::format::crc_seed;
 use crate::index::BatchIndex;
 use crate::limits::{BLOCK_BYTES, SEGMENT_HEADER_BYTES};
 use crate::parse::{BatchRef, Block, inspect, trailer_of};
+use crate::raft::ConfigEntry;
 use crate::snapshot::SnapshotMeta;
 use crate::types::{ClusterId, Position, UseNumber};
 
@@ -58,6 +60,7 @@ pub struct Scan {
     // What a snapshot proves to have been in the log.
     covered: Option<SnapshotMeta>,
     index: BatchIndex,
+    configs: Vec<ConfigEntry>,
     kept: Vec<Kept>,
     end: Position,
     last_crc: Option<u32>,
@@ -87,6 +90,7 @@ impl Scan {
             cluster_id,
             covered: None,
             index: BatchIndex::default(),
+            configs: Vec::new(),
             kept: Vec::new(),
             end: Position::ZERO,
             last_crc: None,
@@ -207,6 +211,12 @@ impl Scan {
         &self.index
     }
 
+    /// The configurations among the entries that count, in their order.
+    #[must_use]
+    pub fn configs(&self) -> &[ConfigEntry] {
+        &self.configs
+    }
+
     /// The entries that count, for keeping.
     #[must_use]
     pub fn into_index(self) -> BatchIndex {
@@ -256,6 +266,7 @@ impl Scan {
             .and_then(|summary| self.index.apply(&summary).map(|()| summary));
         match applied {
             Ok(summary) => {
+                self.take_configs(&summary, batch);
                 self.end = summary.end();
                 self.last_crc = Some(summary.crc);
                 self.mark = self.mark.max(batch.synced());
@@ -276,6 +287,19 @@ impl Scan {
                 self.broken = Some((batch.position(), why));
                 false
             }
+        }
+    }
+
+    fn take_configs(&mut self, summary: &BatchSummary, batch: &BatchRef<'_>) {
+        match summary.control {
+            Some(Control::Reset { .. }) => self.configs.clear(),
+            Some(Control::Truncate { from, .. }) => {
+                self.configs.retain(|entry| entry.index < from);
+            }
+            Some(Control::Gap { .. }) | None => {}
+        }
+        if summary.configs > 0 {
+            self.configs.extend(batch.configs());
         }
     }
 

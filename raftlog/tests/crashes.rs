@@ -5,9 +5,12 @@ mod common;
 use std::fs;
 
 use common::*;
+use ticketing_raftlog::format::{batch_crc, crc_seed};
 use ticketing_raftlog::limits::{CEILING_STEP, GAP_INDEXES};
+use ticketing_raftlog::raft::{Config, ConfigEntry};
 use ticketing_raftlog::{
-    Durability, Folder, LogIndex, LogReader, OpenError, Opened, Position, Term, Verdict, blocking,
+    Control, Durability, EntryKind, Folder, LogIndex, LogReader, NodeId, OpenError, Opened,
+    Position, Term, Verdict, blocking,
 };
 
 fn stop_cleanly(mut opened: Opened) {
@@ -381,4 +384,72 @@ fn a_log_that_is_written_while_it_is_read_is_never_called_corrupt() {
             );
         }
     });
+}
+
+/// Appends a configuration with that learner.
+fn append_config(opened: &mut Opened, learner: u8) -> ConfigEntry {
+    let config = Config::new(&[opened.identity.node_id], &[NodeId([learner; 16])]).expect("valid");
+    let mut payload = Vec::new();
+    config.encode(&mut payload);
+    let mut batch = opened.log.begin(Vec::new());
+    let index = batch
+        .push(EntryKind::Config, Term(1), &payload)
+        .expect("room");
+    let write = opened.log.finish(batch).expect("room");
+    blocking::append(&mut opened.log, write).expect("written");
+    ConfigEntry { index, config }
+}
+
+#[test]
+fn a_start_finds_the_configurations_that_count() {
+    let dir = tempfile::tempdir().expect("a folder");
+    let mut opened = open(dir.path(), BOOT_A);
+    assert_eq!(opened.recovery.configs, []);
+    let first = append_config(&mut opened, 8);
+    append(&mut opened.log, b"a command");
+    let truncated = append_config(&mut opened, 9);
+    let control = Control::Truncate {
+        from: truncated.index,
+        previous_term: Term(1),
+    };
+    let batch = opened.log.begin_with(Vec::new(), control);
+    let write = opened.log.finish(batch).expect("room");
+    blocking::append(&mut opened.log, write).expect("written");
+    let last = append_config(&mut opened, 10);
+    assert_eq!(last.index, truncated.index);
+    drop(opened);
+    let opened = open(dir.path(), BOOT_A);
+    assert_eq!(opened.recovery.configs, [first, last]);
+}
+
+#[test]
+fn members_that_cannot_be_stop_the_node_and_name_the_place() {
+    let dir = tempfile::tempdir().expect("a folder");
+    let mut opened = open(dir.path(), BOOT_A);
+    let begin = opened.log.written_end();
+    append_config(&mut opened, 8);
+    let seed = crc_seed(opened.identity.cluster_id, begin.use_number());
+    drop(opened);
+    let file = segment_file(dir.path(), begin);
+    damage(&file, |bytes| {
+        let batch = &mut bytes[begin.offset() as usize..][..4096];
+        // Two voters, under a right checksum.
+        batch[64 + 24] = 2;
+        let crc = batch_crc(seed, batch);
+        batch[8..12].copy_from_slice(&crc.to_le_bytes());
+    });
+    for boot in [BOOT_A, BOOT_B] {
+        let error = refusal(try_open(dir.path(), boot));
+        let text = error.to_string();
+        let OpenError::Corrupt {
+            file: named,
+            offset,
+            ..
+        } = error
+        else {
+            panic!("{text}")
+        };
+        assert_eq!((named, offset), (file.clone(), u64::from(begin.offset())));
+        assert!(text.contains("configuration"), "{text}");
+    }
 }

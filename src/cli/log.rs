@@ -4,7 +4,8 @@ use std::fs;
 use std::path::{Path, PathBuf};
 
 use serde_json::json;
-use ticketing_raftlog::{BootId, LogReader, LogReport, RecordKind, RecordRef, Verdict};
+use ticketing_raftlog::raft::Config;
+use ticketing_raftlog::{BootId, LogReader, LogReport, NodeId, RecordKind, RecordRef, Verdict};
 
 use super::Failure;
 use crate::locks::{Command as LockCommand, held_locks};
@@ -181,6 +182,15 @@ fn show(args: &DumpArgs, record: &RecordRef<'_>) {
     let (index, term) = (record.index.0, record.term.0);
     let command = match record.kind {
         RecordKind::Command => LockCommand::decode(record.payload),
+        RecordKind::Config => {
+            if args.key.is_none() {
+                match record.config() {
+                    Some(entry) => print_config(args, index, term, &entry.config),
+                    None => print_line(args, index, term, "unreadable", None, None),
+                }
+            }
+            return;
+        }
         other => {
             if args.key.is_none() {
                 let what = format!("{other:?}").to_lowercase();
@@ -205,6 +215,39 @@ fn show(args: &DumpArgs, record: &RecordRef<'_>) {
     print_line(args, index, term, what, Some(&key), Some(detail));
 }
 
+/// The members, by slot, and who is about to take whose slot.
+fn print_config(args: &DumpArgs, index: u64, term: u64, config: &Config) {
+    println!("{}", config_line(args.json, index, term, config));
+}
+
+fn config_line(as_json: bool, index: u64, term: u64, config: &Config) -> String {
+    let ids = |nodes: &[NodeId]| nodes.iter().map(NodeId::to_string).collect::<Vec<_>>();
+    let (voters, learners) = (ids(config.voters()), ids(config.learners()));
+    let replacing = config
+        .replacement()
+        .map(|replacement| (replacement.slot.0, replacement.new.to_string()));
+    if as_json {
+        let replacing = replacing.map(|(slot, by)| json!({ "slot": slot, "by": by }));
+        return json!({
+            "index": index,
+            "term": term,
+            "command": "config",
+            "voters": voters,
+            "learners": learners,
+            "replacing": replacing,
+        })
+        .to_string();
+    }
+    let mut line = format!("{index} term={term} config voters={}", voters.join(","));
+    if let Some((slot, by)) = replacing {
+        line += &format!(" replacing={slot}:{by}");
+    }
+    if !learners.is_empty() {
+        line += &format!(" learners={}", learners.join(","));
+    }
+    line
+}
+
 fn print_line(
     args: &DumpArgs,
     index: u64,
@@ -226,5 +269,47 @@ fn print_line(
         let key = key.map_or(String::new(), |key| format!(" {key}"));
         let detail = detail.map_or(String::new(), |(name, value)| format!(" {name}={value}"));
         println!("{index} term={term} {what}{key}{detail}");
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use ticketing_raftlog::raft::{Replacement, Slot};
+
+    #[test]
+    fn a_configuration_is_shown_with_its_members_for_people_and_for_programs() {
+        let id = |n| NodeId([n; 16]);
+        let hex = |n: u8| format!("{n:02x}").repeat(16);
+        let voters = [id(1), id(2), id(3)];
+        let rest = Config::new(&voters, &[]).expect("valid");
+        let [one, two, three] = [1, 2, 3].map(hex);
+        assert_eq!(
+            config_line(false, 70, 3, &rest),
+            format!("70 term=3 config voters={one},{two},{three}")
+        );
+        let (slot, new) = (Slot(1), id(0x44));
+        let joint = Config::joint(&voters, Some(Replacement { slot, new }), &[id(0x55)]);
+        let joint = joint.expect("valid");
+        let (four, five) = (hex(0x44), hex(0x55));
+        assert_eq!(
+            config_line(false, 71, 3, &joint),
+            format!(
+                "71 term=3 config voters={one},{two},{three} replacing=1:{four} learners={five}"
+            )
+        );
+        let line: serde_json::Value =
+            serde_json::from_str(&config_line(true, 71, 3, &joint)).expect("JSON");
+        assert_eq!(
+            line,
+            json!({
+                "index": 71,
+                "term": 3,
+                "command": "config",
+                "voters": [one, two, three],
+                "learners": [five],
+                "replacing": { "slot": 1, "by": four },
+            })
+        );
     }
 }

@@ -34,6 +34,17 @@ impl Config {
         }
     }
 
+    /// The configuration of an entry or a snapshot, which has members.
+    ///
+    /// # Errors
+    /// As [`Config::decode`]; [`ConfigError::VoterCount`] when there are none.
+    pub fn decode_members(bytes: &[u8]) -> Result<Self, ConfigError> {
+        match Self::decode(bytes) {
+            Ok(config) if config == Self::unknown() => Err(ConfigError::VoterCount(0)),
+            decoded => decoded,
+        }
+    }
+
     /// Reads what [`Config::encode`] wrote, and all of it.
     ///
     /// # Errors
@@ -100,6 +111,18 @@ mod tests {
         ] {
             assert_eq!(Config::decode(&encoded(&config)), Ok(config));
         }
+    }
+
+    #[test]
+    fn an_entrys_configuration_has_members() {
+        let one = Config::new(&ids(&[1]), &[]).expect("valid");
+        assert_eq!(Config::decode_members(&encoded(&one)), Ok(one));
+        let nobody = encoded(&Config::unknown());
+        assert_eq!(
+            Config::decode_members(&nobody),
+            Err(ConfigError::VoterCount(0))
+        );
+        assert_eq!(Config::decode_members(&[]), Err(ConfigError::Malformed));
     }
 
     #[test]

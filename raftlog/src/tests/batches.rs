@@ -2,7 +2,7 @@
 
 use proptest::prelude::*;
 
-use super::memlog::{BASE, CLUSTER, MemLog};
+use super::memlog::{BASE, CLUSTER, MemLog, config};
 use crate::batch::{Control, EntryKind, Full};
 use crate::format::{BATCH_HEADER_BYTES, RecordKind, batch_crc, crc_seed, padded_record_bytes};
 use crate::limits::{BLOCK_BYTES, MAX_PAYLOAD_BYTES, MAX_RECORDS_PER_BATCH, MIN_SEGMENT_BYTES};
@@ -16,31 +16,49 @@ fn valid<'a>(bytes: &'a [u8], position: Position) -> Option<BatchRef<'a>> {
     }
 }
 
+/// An entry of any kind, with its payload.
+fn entry() -> impl Strategy<Value = (EntryKind, Vec<u8>)> {
+    prop_oneof![
+        Just((EntryKind::Noop, Vec::new())),
+        prop::collection::vec(any::<u8>(), 0..300).prop_map(|bytes| (EntryKind::Command, bytes)),
+        (0..20_u8).prop_map(|n| {
+            let mut bytes = Vec::new();
+            config(n).encode(&mut bytes);
+            (EntryKind::Config, bytes)
+        }),
+    ]
+}
+
 proptest! {
     #![proptest_config(ProptestConfig::with_cases(64))]
 
     #[test]
     fn what_goes_in_comes_out(
-        entries in prop::collection::vec((prop::collection::vec(any::<u8>(), 0..300), 0..3_u64), 0..60),
+        entries in prop::collection::vec((entry(), 0..3_u64), 0..60),
         gap in prop::option::of(1..1_000_000_u64),
     ) {
         let mut log = MemLog::new();
         let control = gap.map(|gap| Control::Gap { next: BASE.next().plus(gap), last_term: Term(0) });
         let mut batch = log.planner.begin(vec![0xee; 99], control);
         let (mut term, mut expected) = (0, Vec::new());
-        for (payload, step) in &entries {
+        for ((kind, payload), step) in &entries {
             term += step;
-            let kind = if payload.is_empty() { EntryKind::Noop } else { EntryKind::Command };
-            let index = batch.push(kind, Term(term), payload).expect("room");
-            let kind = if payload.is_empty() { RecordKind::Noop } else { RecordKind::Command };
+            let index = batch.push(*kind, Term(term), payload).expect("room");
+            let kind = match kind {
+                EntryKind::Noop => RecordKind::Noop,
+                EntryKind::Command => RecordKind::Command,
+                EntryKind::Config => RecordKind::Config,
+            };
             expected.push((kind, Term(term), index, payload.clone()));
         }
+        let configs = entries.iter().filter(|((kind, _), _)| *kind == EntryKind::Config).count();
         let first = BASE.next().plus(gap.unwrap_or(0));
         prop_assert!(expected.iter().zip(0..).all(|(e, n)| e.2 == first.plus(n)));
         let summary = log.write(batch, false);
         let bytes = log.bytes_of(&summary);
         let batch = valid(&bytes, summary.position).expect("valid");
         prop_assert_eq!(batch.summarize(Term(0)), Ok(summary));
+        prop_assert_eq!((summary.configs as usize, batch.configs().count()), (configs, configs));
         let mut records = batch.records();
         if let Some(control) = control {
             let (_, record) = records.next().expect("the control record");
@@ -69,13 +87,13 @@ proptest! {
 
     #[test]
     fn a_batch_with_a_right_checksum_and_wrong_content_is_told_apart(
-        noise in prop::collection::vec((48..200_usize, any::<u8>()), 1..6),
+        noise in prop::collection::vec((48..330_usize, any::<u8>()), 1..6),
     ) {
         // The writer never makes such a batch; reading one must neither panic nor pass it off.
         let mut log = MemLog::new();
-        let summary = log.append(&[b"abc", b"defghijkl", b""]);
+        let summary = log.append_configs(&[config(1), config(2)]);
         let mut bytes = log.bytes_of(&summary);
-        let body = 3 * 24 + 8 + 16;
+        let body = 3 * 24 + 8 + 2 * 88;
         let end = BATCH_HEADER_BYTES + body;
         for (at, byte) in noise {
             bytes[at.min(end - 1)] = byte;
@@ -86,6 +104,7 @@ proptest! {
         if let Ok(again) = batch.summarize(Term(0)) {
             prop_assert_eq!(again.entries, summary.entries);
             prop_assert_eq!(batch.records().count(), 3);
+            prop_assert_eq!(batch.configs().count() as u32, again.configs);
             prop_assert_eq!(again.first_index, summary.first_index);
         }
     }
@@ -177,6 +196,16 @@ fn a_batch_fills_up_to_its_records_and_not_beyond() {
     assert_eq!(batch.entries(), MAX_RECORDS_PER_BATCH);
 }
 
+#[test]
+fn a_configuration_without_members_or_of_other_bytes_is_not_written() {
+    let nobody = [0, 0, 255, 0];
+    for payload in [&nobody[..], b"", b"anything else"] {
+        let mut batch = MemLog::new().planner.begin(Vec::new(), None);
+        let push = std::panic::AssertUnwindSafe(|| batch.push(EntryKind::Config, Term(1), payload));
+        assert!(std::panic::catch_unwind(push).is_err(), "{payload:?}");
+    }
+}
+
 /// A batch of three commands behind a gap, with bytes changed and the checksum made right again.
 fn forged(change: impl FnOnce(&mut [u8])) -> (Vec<u8>, Position) {
     let mut log = MemLog::new();
@@ -202,12 +231,13 @@ fn forged(change: impl FnOnce(&mut [u8])) -> (Vec<u8>, Position) {
 fn each_rule_about_a_batchs_content_is_enforced() {
     // Offsets in the batch: the gap's record at 64, the commands' at 88, 120 and 152.
     type Forgery = (&'static str, fn(&mut [u8]));
-    let forgeries: [Forgery; 13] = [
+    let forgeries: [Forgery; 14] = [
         ("a lower term", |b| b[120 + 8] = 4),
         ("a term below the batch before", |b| b[64 + 8] = 1),
         ("an index twice", |b| b[120 + 16] -= 1),
         ("a gap to elsewhere", |b| b[64 + 16] += 1),
-        ("an unknown kind", |b| b[120 + 4] = 3),
+        ("an unknown kind", |b| b[120 + 4] = 4),
+        ("a configuration that is none", |b| b[120 + 4] = 3),
         ("a control record among entries", |b| b[120 + 4] = 18),
         ("a payload beyond the records", |b| b[152] = 200),
         ("a record too many", |b| b[44] += 1),

@@ -2,8 +2,9 @@
 
 use crate::batch::{BatchSummary, Control, EntryKind};
 use crate::limits::{MIN_SEGMENT_BYTES, SEGMENT_HEADER_BYTES};
+use crate::raft::{Config, Replacement, Slot};
 use crate::scan::{Scan, SegmentBytes, Verdict};
-use crate::types::{ClusterId, LogIndex, Position, Term, UseNumber};
+use crate::types::{ClusterId, LogIndex, NodeId, Position, Term, UseNumber};
 use crate::writer::{Planner, Room, Start};
 
 pub(super) const CLUSTER: ClusterId = ClusterId([7; 16]);
@@ -90,6 +91,22 @@ impl MemLog {
         self.write(batch, false)
     }
 
+    /// Configurations, each in a record of its own, behind a command.
+    pub fn append_configs(&mut self, configs: &[Config]) -> BatchSummary {
+        let mut batch = self.planner.begin(Vec::new(), None);
+        batch
+            .push(EntryKind::Command, Term(1), b"before")
+            .expect("room");
+        for config in configs {
+            let mut payload = Vec::new();
+            config.encode(&mut payload);
+            batch
+                .push(EntryKind::Config, Term(1), &payload)
+                .expect("room");
+        }
+        self.write(batch, false)
+    }
+
     /// One entry, in a batch of about that many bytes on disk.
     pub fn append_bytes(&mut self, padded: usize) -> BatchSummary {
         let payload = vec![b'x'; padded - 256];
@@ -166,6 +183,22 @@ pub(super) fn judge(disks: &[Disk], same_boot: bool) -> Outcome {
         entries: scan.index().entries(),
         end: scan.end(),
     }
+}
+
+/// A configuration of three voters, told apart by its learners; every other one replaces a voter.
+pub(super) fn config(n: u8) -> Config {
+    let id = |n| NodeId([n; 16]);
+    let replacement = (n % 2 == 1).then_some(Replacement {
+        slot: Slot(n % 3),
+        new: id(0xf0),
+    });
+    let learners = [id(0x10 + n), id(0x80 + n)];
+    Config::joint(
+        &[id(1), id(2), id(3)],
+        replacement,
+        &learners[..usize::from(n) % 3],
+    )
+    .expect("valid")
 }
 
 pub(super) fn is_torn(verdict: Verdict) -> bool {

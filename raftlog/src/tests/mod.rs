@@ -1,6 +1,7 @@
 //! Tests of the pure parts, on logs that are bytes in memory.
 
 mod batches;
+mod configs;
 mod disk_errors;
 mod document;
 mod memlog;

@@ -4,11 +4,9 @@ use std::collections::VecDeque;
 use std::rc::Rc;
 
 use ticketing_raftlog::limits::{MIN_SEGMENT_BYTES, SEGMENT_HEADER_BYTES};
-use ticketing_raftlog::raft::{
-    AppendKind, Config, ConfigEntry, EntryId, Epoch, Extent, ExtentKind, Replacement, Slot,
-};
+use ticketing_raftlog::raft::{AppendKind, ConfigEntry, EntryId, Epoch, Extent, ExtentKind};
 use ticketing_raftlog::{
-    BatchBuilder, BatchSummary, ClusterId, Control, EntryKind, Full, LogIndex, NodeId, Planner,
+    BatchBuilder, BatchSummary, ClusterId, Control, EntryKind, Full, LogIndex, Planner,
     PlannerStart, Position, RecordKind, Room, Scan, SegmentBytes, SnapshotMeta, Term, UseNumber,
     Verdict,
 };
@@ -18,8 +16,6 @@ use crate::world::disk::{Disk, NoRoom};
 
 /// The cluster of every run.
 pub const CLUSTER: ClusterId = ClusterId([7; 16]);
-/// The first byte of a configuration's payload; no command begins with it.
-const CONFIG_TAG: u8 = 0xc0;
 /// Entries that are kept behind a snapshot, for peers that are a little behind.
 const KEPT_BEHIND_SNAPSHOT: u64 = 40;
 /// Segments that a snapshot covers and that wait to be used again.
@@ -327,9 +323,10 @@ impl MemLog {
                         }
                         RecordKind::Gap => continue,
                         RecordKind::Noop => AppendKind::Noop,
-                        RecordKind::Command => match decode_config(record.payload) {
-                            Some(config) => AppendKind::Config(config),
-                            None => AppendKind::Commands,
+                        RecordKind::Command => AppendKind::Commands,
+                        RecordKind::Config => match record.config() {
+                            Some(entry) => AppendKind::Config(entry.config),
+                            None => unreachable!("the scan has read it"),
                         },
                     };
                     let payload = match kind {
@@ -526,14 +523,14 @@ impl MemLog {
             } => {
                 let mut builder = self.planner.begin(Vec::new(), None);
                 while let Some(payload) = payloads.front() {
-                    let config = match kind {
-                        AppendKind::Config(config) => encode_config(config),
-                        AppendKind::Noop | AppendKind::Commands => Vec::new(),
-                    };
+                    let mut members = Vec::new();
+                    if let AppendKind::Config(config) = kind {
+                        config.encode(&mut members);
+                    }
                     let (entry, bytes) = match kind {
                         AppendKind::Noop => (EntryKind::Noop, &payload[..]),
                         AppendKind::Commands => (EntryKind::Command, &payload[..]),
-                        AppendKind::Config(_) => (EntryKind::Command, &config[..]),
+                        AppendKind::Config(_) => (EntryKind::Config, &members[..]),
                     };
                     if builder.push(entry, *term, bytes) == Err(Full) {
                         assert!(!builder.is_empty(), "an empty batch has room");
@@ -678,40 +675,6 @@ impl Journal for MemLog {
     }
 }
 
-fn encode_config(config: &Config) -> Vec<u8> {
-    let mut bytes = vec![
-        CONFIG_TAG,
-        config.voters().len() as u8,
-        config.learners().len() as u8,
-    ];
-    for node in config.voters().iter().chain(config.learners()) {
-        bytes.extend_from_slice(&node.0);
-    }
-    if let Some(replacement) = config.replacement() {
-        bytes.push(replacement.slot.0);
-        bytes.extend_from_slice(&replacement.new.0);
-    }
-    bytes
-}
-
-fn decode_config(bytes: &[u8]) -> Option<Config> {
-    let (&[CONFIG_TAG, voters, learners], rest) = bytes.split_first_chunk::<3>()? else {
-        return None;
-    };
-    let (members, rest) = rest.split_at_checked(16 * usize::from(voters + learners))?;
-    let (members, _) = members.as_chunks::<16>();
-    let members: Vec<NodeId> = members.iter().map(|id| NodeId(*id)).collect();
-    let replacement = match rest.split_first() {
-        Some((&slot, new)) => Some(Replacement {
-            slot: Slot(slot),
-            new: NodeId(*new.first_chunk::<16>()?),
-        }),
-        None => None,
-    };
-    let (voters, learners) = members.split_at(usize::from(voters));
-    Config::joint(voters, replacement, learners).ok()
-}
-
 /// An empty payload.
 #[must_use]
 pub fn nothing() -> Payload {
@@ -722,6 +685,8 @@ pub fn nothing() -> Payload {
 mod tests {
     use super::*;
     use crate::world::rng::Rng;
+    use ticketing_raftlog::NodeId;
+    use ticketing_raftlog::raft::{Config, Replacement, Slot};
 
     const BASE: EntryId = EntryId {
         term: Term(0),
@@ -753,17 +718,27 @@ mod tests {
     }
 
     #[test]
-    fn configurations_are_read_back() {
+    fn configurations_are_read_back_where_they_stand() {
         let ids = |from: u8, to: u8| (from..to).map(|n| NodeId([n; 16])).collect::<Vec<_>>();
         let replacement = Replacement {
             slot: Slot(2),
             new: NodeId([9; 16]),
         };
+        let mut disk = Disk::default();
+        let mut log = MemLog::create(&mut disk, BASE);
+        let mut expected = Vec::new();
         for replacement in [None, Some(replacement)] {
+            append(&mut log, 1, "between");
             let config = Config::joint(&ids(1, 4), replacement, &ids(5, 6)).expect("valid");
-            assert_eq!(decode_config(&encode_config(&config)), Some(config));
+            let kind = AppendKind::Config(config);
+            log.append(Term(1), kind, &[nothing()], Epoch(0));
+            let index = log.last().index;
+            expected.push(ConfigEntry { index, config });
         }
-        assert_eq!(decode_config(b"\x01anything"), None);
+        write_all(&mut log, &mut disk);
+        let bugs = RecoveryBugs::default();
+        let back = MemLog::recover(&mut disk, None, true, bugs).expect("no corruption");
+        assert_eq!(back.configs, expected);
     }
 
     #[test]
