@@ -7,8 +7,9 @@ use std::sync::LazyLock;
 
 use libfuzzer_sys::fuzz_target;
 use ticketing_raftlog::limits::BLOCK_BYTES;
+use ticketing_raftlog::raft::{Config, ConfigEntry};
 use ticketing_raftlog::{
-    ClusterId, LogIndex, Position, SnapshotDecoder, SnapshotEncoder, SnapshotMeta, Term,
+    ClusterId, LogIndex, NodeId, Position, SnapshotDecoder, SnapshotEncoder, SnapshotMeta, Term,
 };
 
 const CLUSTER: ClusterId = ClusterId([7; 16]);
@@ -21,7 +22,12 @@ static IMAGE: LazyLock<Vec<u8>> = LazyLock::new(|| {
         position: Position::ZERO,
     };
     let mut bytes = Vec::new();
-    let mut encoder = SnapshotEncoder::begin(CLUSTER, &meta, &mut bytes);
+    let voters = [1, 2, 3].map(|n| NodeId([n; 16]));
+    let config = ConfigEntry {
+        index: LogIndex(1 << 39),
+        config: Config::new(&voters, &[]).expect("valid"),
+    };
+    let mut encoder = SnapshotEncoder::begin(CLUSTER, &meta, &config, &mut bytes);
     for chunk in 1..5_u32 {
         encoder.chunk(chunk, &vec![chunk as u8; 40 * chunk as usize], &mut bytes);
     }

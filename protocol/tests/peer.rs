@@ -88,6 +88,7 @@ fn bodies(config: &[u8]) -> Vec<Body<'_>> {
         Body::SnapshotChunk {
             snapshot,
             offset: 4_096,
+            config_index: 61,
             config,
             bytes: b"some of the file",
         },
@@ -236,12 +237,13 @@ fn values_that_cannot_be_are_refused() {
             id: 1,
         },
         offset: 0,
+        config_index: 0,
         config: &config,
         bytes: b"",
     };
     refused(chunk, &|body| body[16] = 0);
-    refused(chunk, &|body| body[41] = 1);
-    refused(chunk, &|body| body[40] = 85);
+    refused(chunk, &|body| body[49] = 1);
+    refused(chunk, &|body| body[48] = 85);
 
     let frame = encoded(&Frame {
         term: 9,
@@ -308,6 +310,7 @@ fn bounds_hold_and_one_past_them_is_refused() {
                     id: 1,
                 },
                 offset: 0,
+                config_index: 0,
                 config: &config,
                 bytes,
             },

@@ -8,16 +8,25 @@ use std::sync::Arc;
 
 use common::*;
 use ticketing_raftlog::limits::{MAX_RETIRED_SEGMENTS, MIN_SEGMENT_BYTES};
+use ticketing_raftlog::raft::{Config, ConfigEntry};
 use ticketing_raftlog::{
-    Durability, Folder, Log, LogIndex, LogReader, OpenError, OpenOptions, Opened, SnapshotMeta,
-    SnapshotWriter, Term, Verdict, blocking,
+    Durability, Folder, Log, LogIndex, LogReader, NodeId, OpenError, OpenOptions, Opened,
+    SnapshotMeta, SnapshotWriter, Term, Verdict, blocking,
 };
 
 /// Five of these fill a segment.
 const PAYLOAD: [u8; 12_000] = [b'x'; 12_000];
 
+/// In force since some entries before the snapshot.
+fn configured(last: LogIndex) -> ConfigEntry {
+    ConfigEntry {
+        index: LogIndex(last.0 - 3),
+        config: Config::new(&[NodeId([9; 16])], &[]).expect("valid"),
+    }
+}
+
 fn write_snapshot(log: &Log, index: LogIndex) -> SnapshotMeta {
-    let spec = log.snapshot_spec(index);
+    let spec = log.snapshot_spec(index, configured(index));
     let mut writer = SnapshotWriter::create(&spec).expect("room");
     writer.chunk(1, b"one").expect("room");
     writer.chunk(1, b"two").expect("room");
@@ -466,7 +475,8 @@ fn a_snapshot_given_up_leaves_nothing() {
     let dir = tempfile::tempdir().expect("a folder");
     let mut opened = open(dir.path(), BOOT_A);
     let last = fill(&mut opened.log, 1);
-    let mut writer = SnapshotWriter::create(&opened.log.snapshot_spec(last)).expect("room");
+    let mut writer =
+        SnapshotWriter::create(&opened.log.snapshot_spec(last, configured(last))).expect("room");
     writer.chunk(1, b"one").expect("room");
     let files = || {
         fs::read_dir(dir.path().join("snapshots"))
@@ -477,8 +487,39 @@ fn a_snapshot_given_up_leaves_nothing() {
     writer.abandon().expect("removed");
     assert_eq!(files(), 0);
     // One that was cut short is swept.
-    let _unfinished = SnapshotWriter::create(&opened.log.snapshot_spec(last)).expect("room");
+    let _unfinished =
+        SnapshotWriter::create(&opened.log.snapshot_spec(last, configured(last))).expect("room");
     drop(opened);
     assert!(open(dir.path(), BOOT_A).snapshot.is_none());
     assert_eq!(files(), 0);
+}
+
+#[test]
+fn a_snapshot_has_the_configuration_in_force_and_its_place() {
+    let dir = tempfile::tempdir().expect("a folder");
+    let mut opened = open(dir.path(), BOOT_A);
+    let last = fill(&mut opened.log, 5);
+    snapshot(&mut opened.log, last);
+    drop(opened);
+    let opened = open(dir.path(), BOOT_A);
+    let reader = opened.snapshot.expect("a snapshot");
+    assert_eq!(reader.config(), configured(last));
+    assert_ne!(reader.config().index, reader.meta().index);
+    drop(reader);
+    let file = dir
+        .path()
+        .join("snapshots")
+        .join(format!("{:016x}.snap", last.0));
+    let whole = fs::read(&file).expect("readable");
+    // The header's part with it: every byte edited, and the file cut in it.
+    for at in 56..328 {
+        let mut edited = whole.clone();
+        edited[at] ^= 1;
+        let cut = whole[..at].to_vec();
+        for bytes in [edited, cut] {
+            fs::write(&file, bytes).expect("written");
+            let reader = LogReader::open(dir.path()).expect("a folder");
+            assert!(reader.snapshot().expect("readable").is_none(), "byte {at}");
+        }
+    }
 }

@@ -174,7 +174,7 @@ impl Role {
         if self.reached == self.shards && self.stop == Stop::Serving {
             let persisted = self.core.persisted();
             self.snapshots
-                .turn(now_ms, persisted, &self.log, &mut self.fan_out);
+                .turn(now_ms, persisted, &self.log, &self.core, &mut self.fan_out);
         }
         self.publish();
         self.stop == Stop::Ended && !self.fan_out.is_parked() && !self.snapshots.is_busy()

@@ -10,6 +10,7 @@ use std::io;
 use std::pin::Pin;
 use std::task::{Context, Poll};
 
+use ticketing_raftlog::raft::Core;
 use ticketing_raftlog::{Log, LogIndex, Reserve, SnapshotMeta, SnapshotSpec, SnapshotWriter};
 
 use crate::counters::ConsensusCounters;
@@ -134,6 +135,7 @@ impl Snapshots {
         now_ms: u64,
         persisted: LogIndex,
         log: &Log,
+        core: &Core,
         fan_out: &mut FanOut,
     ) {
         if self.job.is_some() {
@@ -146,8 +148,9 @@ impl Snapshots {
                     && let Some(index) = fan_out.handed_out()
                     && index <= persisted
                     && index > log.index().base()
+                    && let Some(config) = core.config_at(index)
                 {
-                    let spec = log.snapshot_spec(index);
+                    let spec = log.snapshot_spec(index, config);
                     fan_out.tell_all(|| FromConsensus::Snapshot { index });
                     self.begin(spec);
                 }

@@ -159,14 +159,16 @@ pub enum Body<'a> {
         /// About the sender.
         report: Report,
     },
-    /// Kind 10: Snapshot, offset u64, length of the configuration u8 and three zeros, the
-    /// configuration, then the file's bytes.
+    /// Kind 10: Snapshot, offset u64, the configuration's index u64, its length u8 and three zeros,
+    /// the configuration, then the file's bytes.
     SnapshotChunk {
         /// Of which snapshot.
         snapshot: SnapshotId,
         /// Where in the file.
         offset: u64,
-        /// The configuration at its last index, as its record in the log has it; judged by
+        /// Where in the log the configuration is that is in force at its last index.
+        config_index: u64,
+        /// That configuration, as its record in the log has it; judged by
         /// whoever knows the log's format.
         config: &'a [u8],
         /// The bytes; none only asks.
@@ -289,11 +291,13 @@ impl<'a> Body<'a> {
             Self::SnapshotChunk {
                 snapshot,
                 offset,
+                config_index,
                 config,
                 bytes,
             } => {
                 snapshot.encode(out);
                 put_u64(out, offset);
+                put_u64(out, config_index);
                 assert!(config.len() <= PEER_CONFIG_MAX_BYTES, "too many members");
                 out.extend_from_slice(&[config.len() as u8, 0, 0, 0]);
                 out.extend_from_slice(config);
@@ -379,6 +383,7 @@ impl<'a> Body<'a> {
             kind::SNAPSHOT_CHUNK => {
                 let snapshot = SnapshotId::read(reader)?;
                 let offset = reader.u64()?;
+                let config_index = reader.u64()?;
                 let config_bytes = usize::from(reader.u8()?);
                 if config_bytes > PEER_CONFIG_MAX_BYTES {
                     return None;
@@ -388,6 +393,7 @@ impl<'a> Body<'a> {
                 Self::SnapshotChunk {
                     snapshot,
                     offset,
+                    config_index,
                     config,
                     bytes: Some(reader.rest()).filter(|bytes| bytes.len() <= PEER_CHUNK_MAX)?,
                 }

@@ -4,6 +4,7 @@ use std::sync::Arc;
 
 use super::{Log, Retired};
 use crate::limits::{MAX_SEGMENTS, SEGMENT_HEADER_BYTES};
+use crate::raft::ConfigEntry;
 use crate::segment::{Segment, SegmentSpec};
 use crate::snapshot::{Reserve, SnapshotMeta, SnapshotSpec};
 use crate::types::{LogIndex, UseNumber};
@@ -65,12 +66,13 @@ impl Log {
         self.surplus.extend(self.reusing.take());
     }
 
-    /// What to write a snapshot of the state at `index` with, on a thread that may block.
+    /// What to write a snapshot of the state at `index` with, on a thread that may block; `config` is
+    /// in force there ([`crate::raft::Core::config_at`]).
     ///
     /// # Panics
     /// When there is no such entry, or it is not written.
     #[must_use]
-    pub fn snapshot_spec(&self, index: LogIndex) -> SnapshotSpec {
+    pub fn snapshot_spec(&self, index: LogIndex, config: ConfigEntry) -> SnapshotSpec {
         let Some(term) = self.term_at(index) else {
             panic!("a snapshot at {index}, where the log has no entry");
         };
@@ -82,6 +84,7 @@ impl Log {
                 term,
                 position: self.planner.synced_end(),
             },
+            config,
         }
     }
 

@@ -32,11 +32,22 @@ pub struct Replacement {
 /// A configuration, and where in the log it is.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct ConfigEntry {
-    /// The entry's index; of the configuration that a snapshot or a new folder holds, its last
-    /// index.
+    /// The entry's index, also of the configuration that a snapshot holds; of the one that a new
+    /// folder was made with, its last index.
     pub index: LogIndex,
     /// The configuration.
     pub config: Config,
+}
+
+impl ConfigEntry {
+    /// What [`super::Start::configs`] has: those in the log, behind the one that the snapshot holds
+    /// unless that is in the log itself.
+    #[must_use]
+    pub fn list(snapshot: Option<Self>, in_log: &[Self]) -> Vec<Self> {
+        let in_log_too = |entry: &Self| in_log.iter().any(|other| other.index == entry.index);
+        let first = snapshot.filter(|entry| !in_log_too(entry));
+        first.into_iter().chain(in_log.iter().copied()).collect()
+    }
 }
 
 /// A change of members.
@@ -402,6 +413,23 @@ mod tests {
         assert_eq!(settled.voters(), nodes([1, 8, 3]));
         assert!(!settled.is_member(node(2)) && settled.replacement().is_none());
         assert_eq!(settled.slot_of(node(2)), None);
+    }
+
+    #[test]
+    fn a_snapshots_configuration_is_not_listed_twice() {
+        let entry = |index| ConfigEntry {
+            index: LogIndex(index),
+            config: Config::new(&nodes([1, 2, 3]), &[]).expect("valid"),
+        };
+        let in_log = [entry(20), entry(30)];
+        let indexes = |snapshot| -> Vec<u64> {
+            let list = ConfigEntry::list(snapshot, &in_log);
+            list.iter().map(|entry| entry.index.0).collect()
+        };
+        assert_eq!(indexes(None), [20, 30]);
+        assert_eq!(indexes(Some(entry(10))), [10, 20, 30]);
+        assert_eq!(indexes(Some(entry(20))), [20, 30]);
+        assert_eq!(indexes(Some(entry(30))), [20, 30]);
     }
 
     #[test]

@@ -11,7 +11,7 @@ use crate::types::NodeId;
 #[derive(Debug)]
 pub(super) struct Incoming {
     snapshot: Snapshot,
-    config: Config,
+    config: ConfigEntry,
     /// The next byte to store.
     stored: u64,
     step: Step,
@@ -38,7 +38,7 @@ impl Core {
         &mut self,
         from: NodeId,
         snapshot: Snapshot,
-        config: Config,
+        config: ConfigEntry,
         offset: u64,
         bytes: u32,
         outputs: &mut Vec<Output>,
@@ -51,7 +51,8 @@ impl Core {
             && snapshot.bytes > 0
             && last.index.0 < MAX_PEER_INDEX
             && last.term <= self.hard.term
-            && config != Config::unknown();
+            && config.index <= last.index
+            && config.config != Config::unknown();
         if !sound {
             return;
         }
@@ -166,9 +167,8 @@ impl Core {
             term: last.term,
             epoch: self.epoch,
         });
-        let (index, config) = (last.index, incoming.config);
-        self.configs.reset(ConfigEntry { index, config });
-        self.configs_known(index);
+        self.configs.reset(incoming.config);
+        self.configs_known(last.index);
         self.tell_config(outputs);
         self.disk_moved();
         self.acknowledgement_due = true;

@@ -1,6 +1,6 @@
 //! What cores say to each other. Payload bytes travel beside it.
 
-use super::config::Config;
+use super::config::ConfigEntry;
 use super::types::AppendKind;
 use crate::types::{LogIndex, Term};
 
@@ -127,8 +127,8 @@ pub enum Body {
     SnapshotChunk {
         /// Of which.
         snapshot: Snapshot,
-        /// The configuration at its last index.
-        config: Config,
+        /// The configuration in force at its last index, and where in the log that is.
+        config: ConfigEntry,
         /// Where in the file.
         offset: u64,
         /// How many bytes; at most [`crate::limits::SNAPSHOT_CHUNK_BYTES`]. 0 only asks.

@@ -1,6 +1,6 @@
 //! What a node knows of each of its peers.
 
-use super::config::Config;
+use super::config::ConfigEntry;
 use super::message::{Report, Snapshot};
 use crate::types::{LogIndex, NodeId};
 
@@ -48,7 +48,7 @@ pub(super) enum State {
 #[derive(Debug, Clone, Copy)]
 pub(super) struct Sending {
     pub(super) snapshot: Snapshot,
-    pub(super) config: Config,
+    pub(super) config: ConfigEntry,
     /// The next byte.
     pub(super) offset: u64,
     /// When the last chunk was sent, or answered.

@@ -103,7 +103,7 @@ impl Core {
         };
         self.peers[place].state = State::Snapshot(Sending {
             snapshot,
-            config: entry.config,
+            config: *entry,
             offset: 0,
             moved_ms: self.now_ms,
         });

@@ -19,7 +19,7 @@ pub struct Start {
     /// or its `base`: a log without it is to be dropped, so that `base` is that entry.
     pub snapshot: Option<Snapshot>,
     /// The configurations in their order: the one that the snapshot or the new folder has, unless
-    /// it is in the log too, and every one in the log.
+    /// it is in the log too, and every one in the log ([`ConfigEntry::list`]).
     pub configs: Vec<ConfigEntry>,
     /// How long things take.
     pub timing: Timing,
@@ -138,8 +138,9 @@ impl Start {
             base,
             extents: Vec::new(),
             snapshot: None,
+            // In force since before the log began.
             configs: vec![ConfigEntry {
-                index: last_index,
+                index: LogIndex(0),
                 config,
             }],
             timing: Timing::default(),

@@ -1,6 +1,6 @@
 //! What goes into the core and what comes out.
 
-use super::config::{Change, ChangeRefusal, Config};
+use super::config::{Change, ChangeRefusal, Config, ConfigEntry};
 use super::message::{Message, Snapshot};
 use crate::types::{HardState, LogIndex, NodeId, Term};
 
@@ -12,6 +12,10 @@ use crate::types::{HardState, LogIndex, NodeId, Term};
 pub struct Epoch(pub u64);
 
 /// Something that happened.
+#[allow(
+    clippy::large_enum_variant,
+    reason = "inputs are handed in one by one and not kept; boxing would allocate for each message"
+)]
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Input {
     /// Time has passed. To be given before anything else that has happened meanwhile: until then
@@ -247,8 +251,9 @@ pub enum Output {
     InstallSnapshot {
         /// Which.
         snapshot: Snapshot,
-        /// The configuration at its last index.
-        config: Config,
+        /// The configuration in force at its last index, and where in the log that is: the file must
+        /// have the same.
+        config: ConfigEntry,
     },
     /// A peer needs a snapshot, and there is none that the log goes on from: make one, then report
     /// [`Input::Compacted`].

@@ -3,7 +3,8 @@
 use bytemuck::{Pod, Zeroable};
 
 use crate::format::{BlockFault, FORMAT_VERSION, open_block, read, seal_block};
-use crate::limits::{BLOCK_BYTES, MAX_SNAPSHOT_CHUNK_BYTES};
+use crate::limits::{BLOCK_BYTES, CONFIG_BYTES, MAX_SNAPSHOT_CHUNK_BYTES};
+use crate::raft::{Config, ConfigEntry};
 use crate::types::{ClusterId, LogIndex, Position, Term};
 
 /// First bytes of a snapshot file.
@@ -35,6 +36,14 @@ pub struct SnapshotHeader {
     pub term: u64,
     /// See [`SnapshotMeta::position`].
     pub position: u64,
+    /// Where in the log the configuration is that is in force at `index`.
+    pub config_index: u64,
+    /// Bytes of that configuration.
+    pub config_bytes: u32,
+    /// Zero.
+    pub reserved: u32,
+    /// The configuration ([`Config::encode`]); what is behind it is zero.
+    pub config: [u8; CONFIG_BYTES as usize],
 }
 
 /// The header of a chunk.
@@ -69,7 +78,7 @@ pub struct SnapshotTrailer {
     pub file_bytes: u64,
 }
 
-/// What a chunk holds. Kind 2 is set aside for membership.
+/// What a chunk holds.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 #[repr(u32)]
 pub enum ChunkKind {
@@ -122,9 +131,28 @@ pub struct Encoder {
 }
 
 impl Encoder {
-    /// Begins a file; appends its header block to `out`.
+    /// Begins a file; appends its header block to `out`. `config` is the configuration that is in
+    /// force at the snapshot's index, and where in the log that is.
+    ///
+    /// # Panics
+    /// When `config` is behind the snapshot, or has no members: the caller is wrong.
     #[must_use]
-    pub fn begin(cluster_id: ClusterId, meta: &SnapshotMeta, out: &mut Vec<u8>) -> Self {
+    pub fn begin(
+        cluster_id: ClusterId,
+        meta: &SnapshotMeta,
+        config: &ConfigEntry,
+        out: &mut Vec<u8>,
+    ) -> Self {
+        assert!(
+            config.index <= meta.index && config.config != Config::unknown(),
+            "a snapshot up to {} with the configuration at {}",
+            meta.index,
+            config.index
+        );
+        let mut members = Vec::with_capacity(CONFIG_BYTES as usize);
+        config.config.encode(&mut members);
+        let mut padded = [0; CONFIG_BYTES as usize];
+        padded[..members.len()].copy_from_slice(&members);
         out.extend_from_slice(&seal_block(&SnapshotHeader {
             magic: SNAPSHOT_MAGIC,
             version: FORMAT_VERSION,
@@ -133,6 +161,11 @@ impl Encoder {
             index: meta.index.0,
             term: meta.term.0,
             position: meta.position.as_u64(),
+            config_index: config.index.0,
+            // Bounded by CONFIG_BYTES.
+            config_bytes: members.len() as u32,
+            reserved: 0,
+            config: padded,
         }));
         Self {
             seed: seed_of(cluster_id, meta.index),
@@ -192,6 +225,7 @@ impl Encoder {
 #[derive(Debug)]
 pub struct Decoder {
     meta: SnapshotMeta,
+    config: ConfigEntry,
     seed: u32,
     file_bytes: u64,
     chunks_crc: u32,
@@ -232,6 +266,7 @@ impl Decoder {
         };
         Ok(Self {
             meta,
+            config: read_config(&header).map_err(|why| damaged(56, why))?,
             seed: seed_of(cluster_id, meta.index),
             file_bytes,
             chunks_crc: 0,
@@ -246,6 +281,12 @@ impl Decoder {
     #[must_use]
     pub fn meta(&self) -> SnapshotMeta {
         self.meta
+    }
+
+    /// The configuration that is in force at the snapshot's index, and where in the log that is.
+    #[must_use]
+    pub fn config(&self) -> ConfigEntry {
+        self.config
     }
 
     /// How many items were read so far; of a whole snapshot at its end.
@@ -342,6 +383,23 @@ impl Decoder {
     }
 }
 
+fn read_config(header: &SnapshotHeader) -> Result<ConfigEntry, &'static str> {
+    if header.config_index > header.index {
+        return Err("the snapshot's configuration is behind its last index");
+    }
+    let size = header.config_bytes as usize;
+    let Some((members, rest)) = header.config.split_at_checked(size) else {
+        return Err("the length of the snapshot's configuration is impossible");
+    };
+    if header.reserved != 0 || rest.iter().any(|byte| *byte != 0) {
+        return Err("what is behind the snapshot's configuration is not zero");
+    }
+    let config = Config::decode_members(members)
+        .map_err(|_| "the snapshot's configuration is not one of members")?;
+    let index = LogIndex(header.config_index);
+    Ok(ConfigEntry { index, config })
+}
+
 /// The bytes that a chunk takes with a body of that many.
 #[must_use]
 pub const fn padded_chunk_bytes(body_bytes: usize) -> usize {
@@ -375,7 +433,7 @@ fn trailer_crc(seed: u32, trailer: &SnapshotTrailer) -> u32 {
 }
 
 const _: () = {
-    assert!(size_of::<SnapshotHeader>() == 56);
+    assert!(size_of::<SnapshotHeader>() == 328 && size_of::<SnapshotHeader>() <= BLOCK_BYTES);
     assert!(CHUNK_HEADER_BYTES == 16 && SNAPSHOT_TRAILER_BYTES == 40);
     assert!(CHUNK_HEADER_BYTES.is_multiple_of(CHUNK_ALIGN));
 };

@@ -1,6 +1,7 @@
 //! Snapshots: what the state machine was at one index, so that the log before it can go.
 //!
-//! The content is the state machine's: opaque chunks, each with how many items it holds. A file is
+//! The content is the state machine's: opaque chunks, each with how many items it holds; and the
+//! cluster's configuration, with its place in the log. A file is
 //! written aside, synced, and only then takes its name; a newer one is in place before an older
 //! one is removed, and before any segment that it covers is used again.
 

@@ -9,6 +9,7 @@ use super::format::{Decoder, Fault, SnapshotMeta};
 use crate::disk;
 use crate::error::OpenError;
 use crate::limits::BLOCK_BYTES;
+use crate::raft::ConfigEntry;
 use crate::types::{ClusterId, LogIndex};
 
 /// Bytes read from the file at a time.
@@ -66,6 +67,12 @@ impl SnapshotReader {
     #[must_use]
     pub fn meta(&self) -> SnapshotMeta {
         self.decoder.meta()
+    }
+
+    /// The configuration that is in force at its index, and where in the log that is.
+    #[must_use]
+    pub fn config(&self) -> ConfigEntry {
+        self.decoder.config()
     }
 
     /// The file.

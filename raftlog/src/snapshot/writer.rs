@@ -8,6 +8,7 @@ use super::files::{path_of, remove_older, unfinished_path_of};
 use super::format::{Encoder, SnapshotMeta};
 use crate::disk;
 use crate::limits::SNAPSHOT_SYNC_BYTES;
+use crate::raft::ConfigEntry;
 use crate::types::ClusterId;
 
 /// Which snapshot is to be written. [`crate::Log::snapshot_spec`] makes one.
@@ -19,12 +20,15 @@ pub struct SnapshotSpec {
     pub cluster_id: ClusterId,
     /// What it stands for.
     pub meta: SnapshotMeta,
+    /// The configuration that is in force at its index, and where in the log that is.
+    pub config: ConfigEntry,
 }
 
 /// A snapshot being written, under a name that no start reads.
 #[derive(Debug)]
 pub struct SnapshotWriter {
-    spec: SnapshotSpec,
+    dir: PathBuf,
+    meta: SnapshotMeta,
     file: File,
     encoder: Encoder,
     buffer: Vec<u8>,
@@ -40,9 +44,10 @@ impl SnapshotWriter {
     pub fn create(spec: &SnapshotSpec) -> io::Result<Self> {
         let file = disk::create(&unfinished_path_of(&spec.dir, spec.meta.index))?;
         let mut buffer = Vec::new();
-        let encoder = Encoder::begin(spec.cluster_id, &spec.meta, &mut buffer);
+        let encoder = Encoder::begin(spec.cluster_id, &spec.meta, &spec.config, &mut buffer);
         let mut writer = Self {
-            spec: spec.clone(),
+            dir: spec.dir.clone(),
+            meta: spec.meta,
             file,
             encoder,
             buffer,
@@ -56,7 +61,7 @@ impl SnapshotWriter {
     /// What it stands for.
     #[must_use]
     pub fn meta(&self) -> SnapshotMeta {
-        self.spec.meta
+        self.meta
     }
 
     /// Adds a chunk of `items` items.
@@ -83,8 +88,8 @@ impl SnapshotWriter {
     /// # Errors
     /// Whatever the system reports. Only a full disk leaves everything as it was.
     pub fn finish(mut self) -> io::Result<u64> {
-        let index = self.spec.meta.index;
-        let dir = &self.spec.dir;
+        let index = self.meta.index;
+        let dir = &self.dir;
         let bytes = self.encoder.end(&mut self.buffer);
         let whole = disk::write_at(&self.file, &self.buffer, self.written)
             .and_then(|()| disk::sync(&self.file));
@@ -104,7 +109,7 @@ impl SnapshotWriter {
     /// # Errors
     /// Whatever the system reports; a leftover is swept at the next start.
     pub fn abandon(self) -> io::Result<()> {
-        disk::remove_if_present(&unfinished_path_of(&self.spec.dir, self.spec.meta.index))
+        disk::remove_if_present(&unfinished_path_of(&self.dir, self.meta.index))
     }
 
     fn flush(&mut self) -> io::Result<()> {

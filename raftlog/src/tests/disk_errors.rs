@@ -10,10 +10,11 @@ use crate::disk::faults;
 use crate::error::OpenError;
 use crate::folder::{Folder, OpenOptions, Opened};
 use crate::limits::{BLOCK_BYTES, MIN_SEGMENT_BYTES};
+use crate::raft::ConfigEntry;
 use crate::reader::LogReader;
 use crate::scan::Verdict;
 use crate::snapshot::SnapshotWriter;
-use crate::types::{BootId, Durability, Position, Term};
+use crate::types::{BootId, Durability, LogIndex, Position, Term};
 
 const BOOT: BootId = BootId([1; 16]);
 const NEXT_BOOT: BootId = BootId([2; 16]);
@@ -55,7 +56,12 @@ fn append(opened: &mut Opened, payload: &[u8]) {
 }
 
 fn snapshot(opened: &mut Opened) {
-    let spec = opened.log.snapshot_spec(opened.log.next_index().previous());
+    let config = ConfigEntry {
+        index: LogIndex(0),
+        config: super::memlog::config(0),
+    };
+    let last = opened.log.next_index().previous();
+    let spec = opened.log.snapshot_spec(last, config);
     let mut writer = SnapshotWriter::create(&spec).expect("created");
     writer.chunk(1, b"everything").expect("written");
     writer.finish().expect("written");

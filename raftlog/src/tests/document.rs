@@ -4,8 +4,9 @@ use crate::batch::{Control, EntryKind};
 use crate::format::crc_seed;
 use crate::limits::{BLOCK_BYTES, MIN_SEGMENT_BYTES};
 use crate::parse::{Block, inspect};
+use crate::raft::{Config, ConfigEntry};
 use crate::snapshot::{Encoder, SnapshotMeta};
-use crate::types::{ClusterId, LogIndex, Position, Term, UseNumber};
+use crate::types::{ClusterId, LogIndex, NodeId, Position, Term, UseNumber};
 use crate::writer::{Planner, Room, Start};
 
 const DOCUMENT: &str = include_str!("../../../docs/log-format.md");
@@ -115,7 +116,12 @@ fn snapshot() -> Vec<u8> {
         position: Position::new(UseNumber(1), 0x3000),
     };
     let mut bytes = Vec::new();
-    let mut encoder = Encoder::begin(CLUSTER, &meta, &mut bytes);
+    let id = |first| NodeId(std::array::from_fn(|n| first + n as u8));
+    let config = ConfigEntry {
+        index: LogIndex(1_876_951_040_000_000),
+        config: Config::new(&[id(0x20), id(0x40), id(0x60)], &[]).expect("valid"),
+    };
+    let mut encoder = Encoder::begin(CLUSTER, &meta, &config, &mut bytes);
     encoder.chunk(1, &lock, &mut bytes);
     encoder.end(&mut bytes);
     bytes

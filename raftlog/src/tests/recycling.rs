@@ -10,6 +10,7 @@ use crate::blocking;
 use crate::disk::faults;
 use crate::folder::{Folder, OpenOptions, Opened};
 use crate::limits::MIN_SEGMENT_BYTES;
+use crate::raft::ConfigEntry;
 use crate::snapshot::SnapshotWriter;
 use crate::types::{BootId, LogIndex, Term};
 
@@ -80,8 +81,15 @@ fn append(opened: &mut Opened, state: &mut State) -> io::Result<()> {
     Ok(())
 }
 
+fn configured() -> ConfigEntry {
+    ConfigEntry {
+        index: LogIndex(0),
+        config: super::memlog::config(0),
+    }
+}
+
 fn snapshot(opened: &mut Opened, state: State) -> io::Result<()> {
-    let spec = opened.log.snapshot_spec(state.1);
+    let spec = opened.log.snapshot_spec(state.1, configured());
     let mut writer = SnapshotWriter::create(&spec)?;
     writer.chunk(
         1,

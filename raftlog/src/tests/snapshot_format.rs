@@ -2,8 +2,10 @@
 
 use proptest::prelude::*;
 
-use crate::limits::{BLOCK_BYTES, MAX_INDEX, MAX_SNAPSHOT_CHUNK_BYTES};
-use crate::snapshot::{Decoder, Encoder, Fault, SnapshotMeta};
+use crate::format::seal_block;
+use crate::limits::{BLOCK_BYTES, CONFIG_BYTES, MAX_INDEX, MAX_SNAPSHOT_CHUNK_BYTES};
+use crate::raft::{Config, ConfigEntry};
+use crate::snapshot::{Decoder, Encoder, Fault, SnapshotHeader, SnapshotMeta};
 use crate::types::{ClusterId, LogIndex, Position, Term, UseNumber};
 
 const CLUSTER: ClusterId = ClusterId([7; 16]);
@@ -16,11 +18,23 @@ fn meta() -> SnapshotMeta {
     }
 }
 
+/// In force from 900 on.
+fn config() -> ConfigEntry {
+    ConfigEntry {
+        index: LogIndex(900),
+        config: super::memlog::config(1),
+    }
+}
+
 type Chunks = Vec<(u32, Vec<u8>)>;
 
 fn encode(meta: &SnapshotMeta, chunks: &Chunks) -> Vec<u8> {
+    encode_with(meta, &config(), chunks)
+}
+
+fn encode_with(meta: &SnapshotMeta, config: &ConfigEntry, chunks: &Chunks) -> Vec<u8> {
     let mut bytes = Vec::new();
-    let mut encoder = Encoder::begin(CLUSTER, meta, &mut bytes);
+    let mut encoder = Encoder::begin(CLUSTER, meta, config, &mut bytes);
     for (items, body) in chunks {
         encoder.chunk(*items, body, &mut bytes);
     }
@@ -30,6 +44,10 @@ fn encode(meta: &SnapshotMeta, chunks: &Chunks) -> Vec<u8> {
 }
 
 fn decode(bytes: &[u8]) -> Result<(SnapshotMeta, Chunks), Fault> {
+    decode_with(bytes).map(|(meta, _, chunks)| (meta, chunks))
+}
+
+fn decode_with(bytes: &[u8]) -> Result<(SnapshotMeta, ConfigEntry, Chunks), Fault> {
     let block = &bytes[..bytes.len().min(BLOCK_BYTES)];
     let mut decoder = Decoder::begin(block, bytes.len() as u64, CLUSTER)?;
     let (mut at, mut chunks) = (BLOCK_BYTES, Vec::new());
@@ -45,7 +63,7 @@ fn decode(bytes: &[u8]) -> Result<(SnapshotMeta, Chunks), Fault> {
         decoder.items(),
         chunks.iter().map(|(n, _)| u64::from(*n)).sum::<u64>()
     );
-    Ok((decoder.meta(), chunks))
+    Ok((decoder.meta(), decoder.config(), chunks))
 }
 
 fn two_chunks() -> Chunks {
@@ -61,13 +79,20 @@ proptest! {
         term in any::<u64>(),
         position in any::<u64>(),
         chunks in prop::collection::vec((any::<u32>(), prop::collection::vec(any::<u8>(), 0..200)), 0..6),
+        members in 0..20_u8,
+        before in any::<prop::sample::Index>(),
     ) {
         let meta = SnapshotMeta {
             index: LogIndex(index),
             term: Term(term),
             position: Position::from_u64(position),
         };
-        prop_assert_eq!(decode(&encode(&meta, &chunks)), Ok((meta, chunks)));
+        let config = ConfigEntry {
+            index: LogIndex(before.index(index as usize + 1) as u64),
+            config: super::memlog::config(members),
+        };
+        let bytes = encode_with(&meta, &config, &chunks);
+        prop_assert_eq!(decode_with(&bytes), Ok((meta, config, chunks)));
     }
 
     #[test]
@@ -80,6 +105,73 @@ proptest! {
             bytes = with_header;
         }
         prop_assert!(decode(&bytes).is_err());
+    }
+}
+
+/// A file with bytes of its header changed, and the checksum made right again.
+fn forged(change: impl FnOnce(&mut SnapshotHeader)) -> Vec<u8> {
+    let mut bytes = encode(&meta(), &two_chunks());
+    let size = size_of::<SnapshotHeader>();
+    let mut header: SnapshotHeader = bytemuck::pod_read_unaligned(&bytes[..size]);
+    header.crc = 0;
+    change(&mut header);
+    bytes[..BLOCK_BYTES].copy_from_slice(&seal_block(&header));
+    bytes
+}
+
+#[test]
+fn a_configuration_that_cannot_be_is_refused_under_a_right_checksum() {
+    assert_eq!(
+        decode_with(&forged(|_| {})).map(|(_, c, _)| c),
+        Ok(config())
+    );
+    let at_the_end = forged(|header| header.config_index = 1_000);
+    assert!(decode(&at_the_end).is_ok(), "at the bound");
+    type Forgery = (&'static str, fn(&mut SnapshotHeader));
+    let forgeries: [Forgery; 9] = [
+        ("behind the snapshot", |h| h.config_index = 1_001),
+        ("nothing", |h| h.config_bytes = 0),
+        ("one byte less", |h| h.config_bytes -= 1),
+        ("one byte more", |h| h.config_bytes += 1),
+        ("more than there is", |h| {
+            h.config_bytes = CONFIG_BYTES as u32 + 1
+        }),
+        ("something behind it", |h| h.config[255] = 1),
+        ("reserved bytes in use", |h| h.reserved = 1),
+        ("two voters", |h| h.config[0] = 2),
+        ("somebody twice", |h| h.config.copy_within(4..20, 20)),
+    ];
+    for (what, forge) in forgeries {
+        let fault = decode(&forged(forge)).expect_err(what);
+        let Fault::Damaged { offset, why } = fault else {
+            panic!("{what}: {fault:?}");
+        };
+        assert!(
+            offset == 56 && why.contains("configuration"),
+            "{what}: {why}"
+        );
+    }
+    let nobody = forged(|header| {
+        header.config.fill(0);
+        header.config[2] = 255;
+        header.config_bytes = 4;
+    });
+    assert!(decode(&nobody).is_err(), "no members");
+}
+
+#[test]
+fn a_snapshot_is_not_begun_without_members_or_with_those_of_a_later_index() {
+    let later = ConfigEntry {
+        index: LogIndex(1_001),
+        ..config()
+    };
+    let nobody = ConfigEntry {
+        config: Config::unknown(),
+        ..config()
+    };
+    for wrong in [later, nobody] {
+        let begin = || encode_with(&meta(), &wrong, &Vec::new());
+        assert!(std::panic::catch_unwind(begin).is_err());
     }
 }
 

@@ -46,7 +46,7 @@ fn appends_are_taken_within_their_bounds() {
 fn a_snapshot_is_taken_only_if_the_log_can_go_on_behind_it() {
     for (index, taken) in [(MAX_PEER_INDEX - 1, true), (MAX_PEER_INDEX, false)] {
         let mut net = Net::new(3, 0);
-        let config = net.core(node_id(2)).config().config;
+        let config = net.core(node_id(2)).config();
         let last = EntryId {
             term: Term(1),
             index: LogIndex(index),

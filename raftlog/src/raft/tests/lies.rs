@@ -96,7 +96,10 @@ fn body(dice: &mut Jitter) -> Body {
         },
         13 | 14 => Body::SnapshotChunk {
             snapshot,
-            config: config(dice),
+            config: ConfigEntry {
+                index: LogIndex(number(dice, 60)),
+                config: config(dice),
+            },
             offset: number(dice, 20),
             bytes: number(dice, 20) as u32,
         },

@@ -63,7 +63,8 @@ pub struct Disk {
     pub hard: HardState,
     pub log: Log,
     pub snapshot: Option<Snapshot>,
-    /// The configuration at the snapshot's last entry, or the one the folder was made with.
+    /// The configuration at the snapshot's last entry, or the one the folder was made with, and its
+    /// index.
     pub config: Config,
     pub config_index: u64,
 }
@@ -564,8 +565,8 @@ impl Net {
             Output::InstallSnapshot { snapshot, config } => {
                 let node = self.node_mut(id);
                 node.disk.snapshot = Some(snapshot);
-                node.disk.config = config;
-                node.disk.config_index = snapshot.last.index.0;
+                node.disk.config = config.config;
+                node.disk.config_index = config.index.0;
                 let valid = true;
                 self.step(id, Input::SnapshotInstalled { snapshot, valid });
             }

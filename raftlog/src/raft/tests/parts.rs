@@ -332,7 +332,10 @@ fn a_snapshot_goes_in_chunks_and_again_if_it_was_damaged() {
         bytes: u64::from(SNAPSHOT_CHUNK_BYTES) + 1,
         id: 9,
     };
-    let config = core.config().config;
+    let config = ConfigEntry {
+        index: LogIndex(30),
+        config: core.config().config,
+    };
     let chunk = |offset, bytes| {
         let body = Body::SnapshotChunk {
             snapshot,
@@ -412,7 +415,8 @@ fn a_snapshot_goes_in_chunks_and_again_if_it_was_damaged() {
         };
         assert_eq!(outputs[0], reset);
         assert_eq!(core.commit(), LogIndex(50));
-        assert_eq!(core.config().index, LogIndex(50));
+        assert_eq!(core.config(), config, "as the leader has it");
+        assert_eq!(core.config_at(LogIndex(50)), Some(config));
     }
 }
 

@@ -126,7 +126,7 @@ fn calm(net: &mut Net) {
         }
         net.run(50);
         if is_together(net) {
-            return;
+            return have_the_same_config(net);
         }
     }
     for node in &net.nodes {
@@ -143,6 +143,15 @@ fn calm(net: &mut Net) {
         );
     }
     panic!("the cluster did not come together");
+}
+
+/// The same members, known to be at the same place: whether a node has them from its log or from a
+/// snapshot makes no difference.
+fn have_the_same_config(net: &Net) {
+    let expected = net.core(net.leader().expect("one leads")).config();
+    for member in expected.config.members() {
+        assert_eq!(net.core(member).config(), expected, "{member}");
+    }
 }
 
 fn is_together(net: &Net) -> bool {

@@ -74,9 +74,16 @@ fn from_leader(body: Body) -> Input {
 }
 
 fn chunk(snapshot: Snapshot) -> Input {
+    chunk_with(snapshot, 0)
+}
+
+fn chunk_with(snapshot: Snapshot, config_index: u64) -> Input {
     from_leader(Body::SnapshotChunk {
         snapshot,
-        config: members(),
+        config: ConfigEntry {
+            index: LogIndex(config_index),
+            config: members(),
+        },
         offset: 0,
         bytes: SIZE,
     })
@@ -188,4 +195,14 @@ fn a_snapshot_that_was_being_made_when_a_newer_one_was_installed_is_ignored() {
         Some(Term(1)),
         "the log is behind the newer one"
     );
+}
+
+#[test]
+fn the_configuration_of_a_snapshot_is_at_its_last_index_or_before() {
+    for (config_index, is_taken) in [(0, true), (50, true), (51, false)] {
+        let mut core = follower();
+        let outputs = steps(&mut core, chunk_with(snapshot(50), config_index));
+        let store = |output: &Output| matches!(output, Output::StoreSnapshotChunk { .. });
+        assert_eq!(outputs.iter().any(store), is_taken, "at {config_index}");
+    }
 }

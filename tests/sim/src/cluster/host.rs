@@ -252,12 +252,12 @@ impl Host {
         let shards = rng.range(1, 4) as usize;
         let key_seed = rng.draw();
         let base = recovered.log.base();
-        let config = snapshot.as_ref().map_or(setup.config, |file| file.config);
-        let mut configs = vec![ConfigEntry {
+        let genesis = ConfigEntry {
             index: base.index,
-            config,
-        }];
-        configs.extend(recovered.configs);
+            config: setup.config,
+        };
+        let first = snapshot.as_ref().map_or(genesis, |file| file.config);
+        let configs = ConfigEntry::list(Some(first), &recovered.configs);
         let role_setup = RoleSetup {
             start: Start {
                 node_id: self.id,

@@ -4,7 +4,7 @@ use std::fmt;
 use std::rc::Rc;
 
 use ticketing::locks::{Applied, Fate, GrantRef, Origin};
-use ticketing_raftlog::raft::{Config, EntryId, Message, Role, Snapshot};
+use ticketing_raftlog::raft::{ConfigEntry, EntryId, Message, Role, Snapshot};
 use ticketing_raftlog::{HardState, LogIndex, NodeId, Position, Term};
 
 use super::journal::Payload;
@@ -273,8 +273,8 @@ pub enum ToRole {
 pub struct SnapshotFile {
     /// Its identity.
     pub snapshot: Snapshot,
-    /// The configuration at its last index.
-    pub config: Config,
+    /// The configuration at its last index, and where in the log that is.
+    pub config: ConfigEntry,
     /// What is held.
     pub locks: Rc<[u8]>,
     /// What was synced of the log when it was made; zero when it came from a peer.

@@ -6,7 +6,7 @@ use std::rc::Rc;
 use ticketing::lanes::owner_of;
 use ticketing::locks::{Command, Fate, key_hash};
 use ticketing_raftlog::raft::{
-    AppendKind, Body, Config, Core, EntryId, Input, Output, Role, Snapshot, Source, Start,
+    AppendKind, Body, ConfigEntry, Core, EntryId, Input, Output, Role, Snapshot, Source, Start,
     StartError,
 };
 use ticketing_raftlog::{LogIndex, NodeId, Position, Term};
@@ -48,7 +48,7 @@ struct Proposal {
 
 struct Cutting {
     last: EntryId,
-    config: Config,
+    config: ConfigEntry,
     position: Position,
     parts: BTreeMap<u16, Vec<u8>>,
 }
@@ -712,7 +712,7 @@ impl Consensus {
         self.snapshot_wanted = false;
         self.cutting = Some(Cutting {
             last: EntryId { term, index },
-            config: entry.config,
+            config: entry,
             position: Position::ZERO,
             parts: BTreeMap::new(),
         });
