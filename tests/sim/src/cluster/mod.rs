@@ -3,5 +3,7 @@
 mod disk;
 pub mod faults;
 pub mod host;
+mod processes;
+mod running;
 pub mod sim;
 mod wires;

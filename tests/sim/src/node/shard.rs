@@ -1,20 +1,19 @@
 //! One shard: clients' connections on one side, the keys it owns on the other.
 
+mod connections;
+mod state;
+
 use std::collections::{BTreeMap, VecDeque};
 use std::rc::Rc;
 
-use ticketing::lanes::owner_of;
 use ticketing::locks::{
-    Answer, Applied, Command, LockTable, Origin, Orphan, Outputs, TableLimits, held_locks, key_hash,
+    Answer, Command, LockTable, Origin, Orphan, Outputs, TableLimits, key_hash,
 };
 use ticketing_raftlog::LogIndex;
-use xxhash_rust::xxh3::xxh3_128;
 
 use super::bugs::ShellBug;
 use super::journal::Payload;
-use super::messages::{
-    Asked, Effect, Lead, Record, Reply, Request, Seen, ToRole, ToShard, Verdict,
-};
+use super::messages::{Asked, Effect, Lead, Reply, Request, Seen, ToRole, ToShard, Verdict};
 
 /// How long a request waits for a new leader to become ready.
 pub const PARKED_MS: u64 = 300;
@@ -266,83 +265,6 @@ impl Shard {
         }
     }
 
-    // The connections' side.
-
-    fn requested(
-        &mut self,
-        now_ms: u64,
-        connection: u32,
-        request: Request,
-        effects: &mut Vec<Effect>,
-    ) {
-        let (Request::Acquire { id, ref key, .. } | Request::Release { id, ref key, .. }) = request;
-        let owner = owner_of(key_hash(self.setup.key_seed, key), self.setup.shards);
-        let Some(in_flight) = self.connections.get_mut(&connection) else {
-            return;
-        };
-        if in_flight.insert(id, owner).is_some() {
-            // A request id in use: the connection is not served any further.
-            effects.push(Effect::Close(connection));
-            return self.closed(now_ms, connection, effects);
-        }
-        let origin = Origin {
-            shard: self.setup.id,
-            connection,
-            generation: 0,
-            request_id: id,
-        };
-        let asked = Asked::Request {
-            request,
-            arrived_ms: now_ms,
-        };
-        self.ask(now_ms, owner, origin, asked, effects);
-    }
-
-    fn closed(&mut self, now_ms: u64, connection: u32, effects: &mut Vec<Effect>) {
-        for (request_id, owner) in self.connections.remove(&connection).unwrap_or_default() {
-            let origin = Origin {
-                shard: self.setup.id,
-                connection,
-                generation: 0,
-                request_id,
-            };
-            self.ask(now_ms, owner, origin, Asked::Disconnect, effects);
-        }
-    }
-
-    fn ask(
-        &mut self,
-        now_ms: u64,
-        owner: u16,
-        origin: Origin,
-        asked: Asked,
-        effects: &mut Vec<Effect>,
-    ) {
-        if owner == self.setup.id {
-            self.asked(now_ms, origin, asked, effects);
-        } else {
-            effects.push(Effect::ToShard(owner, ToShard::Asked(origin, asked)));
-        }
-    }
-
-    fn answered(
-        &mut self,
-        now_ms: u64,
-        owner: u16,
-        origin: Origin,
-        verdict: Verdict,
-        effects: &mut Vec<Effect>,
-    ) {
-        let in_flight = self.connections.get_mut(&origin.connection);
-        if in_flight.is_some_and(|in_flight| in_flight.remove(&origin.request_id).is_some()) {
-            effects.push(Effect::Seen(Seen::Told { origin, verdict }));
-            let reply = Reply::Answer(origin.request_id, verdict);
-            effects.push(Effect::Reply(origin.connection, reply));
-        } else if let Verdict::Acquired { grant, .. } = verdict {
-            self.ask(now_ms, owner, origin, Asked::Undelivered(grant), effects);
-        }
-    }
-
     // The keys' side.
 
     fn asked(&mut self, now_ms: u64, origin: Origin, asked: Asked, effects: &mut Vec<Effect>) {
@@ -526,71 +448,6 @@ impl Shard {
         }
     }
 
-    fn apply(&mut self, now_ms: u64, record: &Record, effects: &mut Vec<Effect>) {
-        let mut command = decode(&record.payload);
-        let hash = key_hash(self.setup.key_seed, command.key());
-        if self.setup.bug == Some(ShellBug::ExpireWithoutToken)
-            && let Command::Expire { key, token } = &mut command
-            && !record.own
-            && let Some(lock) = self.table.lock(now_ms, hash, key)
-        {
-            *token = lock.token.unwrap_or(*token);
-        }
-        let (index, own) = (record.index, record.own);
-        let applied = self
-            .table
-            .apply(now_ms, index.0, hash, command, own, &mut self.out);
-        effects.push(Effect::Seen(Seen::Applied(index, applied)));
-        debug_assert_ne!(applied, Applied::Noop, "every record is new and readable");
-        self.flush(effects);
-    }
-
-    fn cut(&mut self, now_ms: u64, index: LogIndex, effects: &mut Vec<Effect>) {
-        self.table.begin_snapshot(now_ms);
-        let mut locks = Vec::new();
-        while self.table.snapshot_chunk(64, &mut locks).more {}
-        let part = ToRole::Part(self.setup.id, index, locks);
-        effects.push(Effect::ToRole(part));
-    }
-
-    fn restore(&mut self, now_ms: u64, index: LogIndex, locks: &[u8], effects: &mut Vec<Effect>) {
-        // Nothing of this table's is in the log: its commands' fates were told before.
-        self.table.step_down(now_ms, &mut self.out);
-        self.flush(effects);
-        self.table = self.setup.table(now_ms);
-        for held in held_locks(locks) {
-            let held = match held {
-                Ok(held) => held,
-                Err(error) => panic!("a snapshot whose checksum is right: {error}"),
-            };
-            let hash = key_hash(self.setup.key_seed, held.key);
-            if owner_of(hash, self.setup.shards) == self.setup.id {
-                assert!(self.table.restore_lock(now_ms, hash, &held), "a key twice");
-            }
-        }
-        self.table.restored_up_to(index.0);
-        self.through = index;
-        self.confirmed_ones(now_ms, effects);
-    }
-
-    /// The mistake of giving every lease its full length again.
-    fn restart_leases(&mut self, now_ms: u64) {
-        if !self.table.is_quiet() || self.table.stats().requests > 0 {
-            return;
-        }
-        self.table.begin_snapshot(now_ms);
-        let mut locks = Vec::new();
-        while self.table.snapshot_chunk(64, &mut locks).more {}
-        let applied = self.table.applied_index();
-        self.table = self.setup.table(now_ms);
-        for mut held in held_locks(&locks).flatten() {
-            held.left_ms = held.lease_ms;
-            let hash = key_hash(self.setup.key_seed, held.key);
-            self.table.restore_lock(now_ms, hash, &held);
-        }
-        self.table.restored_up_to(applied);
-    }
-
     /// Has every orphan released that is due: by the leader, or here if this node leads again.
     fn ask_for_orphans(&mut self, now_ms: u64, effects: &mut Vec<Effect>) {
         let ready = matches!(self.lead, Lead::Ready(_));
@@ -702,23 +559,6 @@ impl Shard {
             }
         }
     }
-
-    /// The sum over what is held here: the same on every node, whatever its shards are.
-    fn sum(&self) -> u128 {
-        let hash = |key: &[u8], token: u64, lease_ms: u32| {
-            let mut bytes = key.to_vec();
-            bytes.extend_from_slice(&token.to_le_bytes());
-            bytes.extend_from_slice(&lease_ms.to_le_bytes());
-            xxh3_128(&bytes)
-        };
-        let held = self
-            .table
-            .locks(0)
-            .filter_map(|lock| Some((lock.key, lock.token?, lock.lease_ms)));
-        held.fold(0, |sum, (key, token, lease_ms)| {
-            sum.wrapping_add(hash(key, token, lease_ms))
-        })
-    }
 }
 
 fn decode(payload: &[u8]) -> Command<'_> {
@@ -733,6 +573,7 @@ mod tests {
     use ticketing_raftlog::Term;
 
     use super::*;
+    use crate::node::messages::Record;
 
     fn shard() -> Shard {
         let setup = ShardSetup {
