@@ -38,7 +38,9 @@ impl Core {
                 values[place] = of_node(*node);
             }
             values[..count].sort_unstable();
-            values[count.wrapping_sub(majority)..].first().copied()
+            // Nobody is a majority of no voters: a newcomer knows of none.
+            let values = values.get(count.checked_sub(majority)?..)?;
+            values.first().copied()
         };
         let by_old = of_voters(old).unwrap_or(0);
         let Some(incoming) = config.incoming() else {

@@ -50,6 +50,22 @@ fn start() -> Start {
     }
 }
 
+#[test]
+fn a_newcomer_that_knows_of_no_members_answers_what_it_is_asked() {
+    let mut configs = start().configs;
+    configs[0].config = Config::unknown();
+    let mut core = Core::new(Start { configs, ..start() }).expect("one node's state");
+    assert!(!core.quorum_has_room());
+    let outputs = steps(&mut core, Input::DiskRoom { has_room: true });
+    assert!(!core.quorum_has_room() && outputs.is_empty());
+    assert_eq!(core.next_deadline_ms(), 0);
+    steps(&mut core, Input::Tick { now_ms: 10_000 });
+    assert_eq!(
+        (core.role(), core.next_deadline_ms()),
+        (Role::Follower, u64::MAX)
+    );
+}
+
 /// Node 1, leading in term 1, its no-op committed and with node 2.
 fn leader() -> Core {
     let mut core = Core::new(start()).expect("one node's state");
