@@ -33,6 +33,8 @@ impl Mutant {
         (Self::Core(Bug::AnswersBeforePersisting), 400),
         (Self::Core(Bug::LeaderCountsUnpersisted), 400),
         (Self::Core(Bug::NoNoop), 200),
+        (Self::Core(Bug::JointCountsOneMajority), 100),
+        (Self::Core(Bug::LearnersVote), 100),
         (Self::Table(TableBug::TakesTheLastFirst), 50),
         (Self::Table(TableBug::GrantsAfterTimedOut), 400),
         (Self::Table(TableBug::KeepsGhosts), 200),
@@ -41,6 +43,8 @@ impl Mutant {
         (Self::Shell(ShellBug::HandOverInTwo), 50),
         (Self::Shell(ShellBug::OrphansForgotten), 1_000),
         (Self::Shell(ShellBug::LeaseRestarted), 1_000),
+        (Self::Shell(ShellBug::NewcomerServesEarly), 100),
+        (Self::Shell(ShellBug::ReplacedStays), 100),
         (Self::Disk(DiskBug::TrimsBelowMark), 400),
         (Self::Disk(DiskBug::SyncsNothing), 200),
         (Self::Disk(DiskBug::TruncatesWithoutRecord), 400),
@@ -97,6 +101,15 @@ impl Mutant {
             Self::Shell(ShellBug::LeaseRestarted) => {
                 plan.calm_at_us = plan.calm_at_us.max(25 * SECOND);
                 &[Fault::Transfer]
+            }
+            Self::Shell(ShellBug::NewcomerServesEarly | ShellBug::ReplacedStays) => {
+                plan.changes_members();
+                &[]
+            }
+            #[cfg(feature = "bugs")]
+            Self::Core(Bug::JointCountsOneMajority | Bug::LearnersVote) => {
+                plan.changes_members();
+                &[]
             }
             _ => &[],
         };

@@ -11,6 +11,9 @@ pub const SECOND: Us = 1_000_000;
 /// Microseconds in a millisecond.
 pub const MS: Us = 1_000;
 
+/// Most spare machines of a run.
+pub const SPARES_MAX: u64 = 2;
+
 /// A kind of fault.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub enum Fault {
@@ -112,6 +115,10 @@ pub struct Plan {
     pub think_us: Us,
     /// Requests of a thousand that are of a rude client.
     pub rude_per_mille: u32,
+    /// Spare machines, by which an operator replaces voters.
+    pub spares: usize,
+    /// A newcomer has the address of the one it replaces, and not one of its own.
+    pub shared_addresses: bool,
 }
 
 impl Plan {
@@ -169,6 +176,21 @@ impl Plan {
             } else {
                 0
             },
+            spares: 0,
+            shared_addresses: false,
         }
+    }
+
+    /// Members change, whatever was drawn.
+    pub fn changes_members(&mut self) {
+        self.spares = SPARES_MAX as usize;
+    }
+
+    /// What another stream of the seed draws: whether members change.
+    pub fn draw_members(&mut self, rng: &mut Rng) {
+        if rng.chance(450) {
+            self.spares = rng.range(1, SPARES_MAX) as usize;
+        }
+        self.shared_addresses = rng.chance(400);
     }
 }

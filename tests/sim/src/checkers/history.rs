@@ -4,7 +4,8 @@ use std::collections::BTreeMap;
 use std::rc::Rc;
 
 use ticketing::locks::{Applied, Command};
-use ticketing_raftlog::raft::AppendKind;
+use ticketing_raftlog::LogIndex;
+use ticketing_raftlog::raft::{AppendKind, ConfigEntry};
 use xxhash_rust::xxh3::{xxh3_64, xxh3_128};
 
 use crate::cluster::host::{GENESIS, HASH_EVERY};
@@ -61,6 +62,7 @@ pub struct History {
     grants: BTreeMap<u64, Granted>,
     attempts: BTreeMap<(Rc<[u8]>, u64), u64>,
     sums: BTreeMap<u64, u128>,
+    configs: Vec<ConfigEntry>,
 }
 
 /// The hash of a log that ends in `entry`, when `chain` is that of the log before.
@@ -74,10 +76,34 @@ pub fn chain_with(chain: u64, entry: &Entry) -> u64 {
         AppendKind::Config(_) => 3,
     });
     bytes.extend_from_slice(&entry.payload);
+    if let AppendKind::Config(config) = entry.kind {
+        config.encode(&mut bytes);
+    }
     xxh3_64(&bytes)
 }
 
 impl History {
+    /// A cluster that begins with that configuration.
+    #[must_use]
+    pub fn new(genesis: ConfigEntry) -> Self {
+        Self {
+            configs: vec![genesis],
+            ..Self::default()
+        }
+    }
+
+    /// The committed configurations, in their order.
+    #[must_use]
+    pub fn configs(&self) -> &[ConfigEntry] {
+        &self.configs
+    }
+
+    /// The committed configuration at `index`; none before the first.
+    #[must_use]
+    pub fn config_at(&self, index: u64) -> Option<&ConfigEntry> {
+        self.configs.iter().rfind(|entry| entry.index.0 <= index)
+    }
+
     /// The last index.
     #[must_use]
     pub fn last(&self) -> u64 {
@@ -135,6 +161,10 @@ impl History {
             known_in_term,
             applied,
         });
+        if let AppendKind::Config(config) = entry.kind {
+            let index = LogIndex(index);
+            self.configs.push(ConfigEntry { index, config });
+        }
         if index.is_multiple_of(HASH_EVERY) {
             let sum = self.sum_now();
             self.sums.insert(index, sum);

@@ -3,7 +3,7 @@
 use std::collections::{BTreeMap, VecDeque};
 
 use ticketing_raftlog::LogIndex;
-use ticketing_raftlog::raft::EntryId;
+use ticketing_raftlog::raft::{AppendKind, ConfigEntry, EntryId};
 
 use super::history::{History, chain_with};
 use crate::memlog::MemLog;
@@ -15,6 +15,10 @@ pub struct Shadow {
     base: u64,
     base_chain: u64,
     entries: VecDeque<(u64, u64)>,
+    /// Up to here it is on the disk.
+    durable: u64,
+    /// The configuration at the base, and those behind it.
+    configs: Vec<ConfigEntry>,
 }
 
 impl Shadow {
@@ -30,6 +34,25 @@ impl Shadow {
         self.entries
             .get(index.checked_sub(self.base + 1)? as usize)
             .copied()
+    }
+
+    /// The configuration in force: the last one in the log, committed or not.
+    #[must_use]
+    pub fn config(&self) -> Option<&ConfigEntry> {
+        self.configs.last()
+    }
+
+    /// The one that was in force when the last one was appended.
+    #[must_use]
+    pub fn config_before(&self) -> Option<&ConfigEntry> {
+        self.configs.iter().rev().nth(1)
+    }
+
+    /// Whether the log up to `index`, which has that hash, is on the disk, or a snapshot of it.
+    #[must_use]
+    pub fn has_durable(&self, index: u64, chain: u64) -> bool {
+        let known = self.chain(index);
+        index <= self.durable && (index < self.base || known == Some(chain))
     }
 
     /// The hash at `index`, that of the base included.
@@ -56,18 +79,36 @@ impl Logs {
     }
 
     /// `node` starts with that log.
-    pub fn started(&mut self, node: usize, log: &MemLog, history: &History) {
-        self.reset(node, log.base(), history);
+    pub fn started(&mut self, node: usize, log: &MemLog, first: ConfigEntry, history: &History) {
+        self.reset(node, log.base(), first, history);
         self.appended(node, log.last().index, log, |_, _, _| {});
+        // Recovery has synced what it kept.
+        self.synced(node, log.last().index);
+    }
+
+    /// The log of `node` is on its disk up to there.
+    pub fn synced(&mut self, node: usize, up_to: LogIndex) {
+        if let Some(shadow) = self.shadows.get_mut(&node) {
+            shadow.durable = shadow.durable.max(up_to.0.min(shadow.last()));
+        }
+    }
+
+    /// The nodes whose disks have the log up to `index`, with that hash.
+    pub fn with_durable(&self, index: u64, chain: u64) -> impl Iterator<Item = usize> {
+        let has = move |shadow: &Shadow| shadow.has_durable(index, chain);
+        let nodes = self.shadows.iter().filter(move |(_, shadow)| has(shadow));
+        nodes.map(|(&node, _)| node)
     }
 
     /// The log of `node` goes on behind `base`, which is committed.
-    pub fn reset(&mut self, node: usize, base: EntryId, history: &History) {
+    pub fn reset(&mut self, node: usize, base: EntryId, config: ConfigEntry, history: &History) {
         let shadow = Shadow {
             base: base.index.0,
             // Below what is known committed nothing can be compared.
             base_chain: history.chain(base.index.0).unwrap_or(0),
             entries: VecDeque::new(),
+            durable: base.index.0,
+            configs: vec![config],
         };
         self.shadows.insert(node, shadow);
     }
@@ -77,6 +118,10 @@ impl Logs {
         if let Some(shadow) = self.shadows.get_mut(&node) {
             let kept = from.0.saturating_sub(shadow.base + 1);
             shadow.entries.truncate(kept as usize);
+            shadow.durable = shadow.durable.min(shadow.last());
+            let base = shadow.base;
+            let kept = |entry: &ConfigEntry| entry.index < from || entry.index.0 <= base;
+            shadow.configs.retain(kept);
         }
     }
 
@@ -98,6 +143,10 @@ impl Logs {
             };
             let chain = chain_with(shadow.chain(index - 1).unwrap_or(0), entry);
             shadow.entries.push_back((entry.term.0, chain));
+            if let AppendKind::Config(config) = entry.kind {
+                let index = LogIndex(index);
+                shadow.configs.push(ConfigEntry { index, config });
+            }
             each(index, entry.term.0, chain);
         }
     }

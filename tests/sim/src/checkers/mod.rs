@@ -14,9 +14,13 @@ pub mod liveness;
 pub mod log_matching;
 pub mod logs;
 pub mod lost_grants;
+pub mod membership;
+pub mod newcomer;
 pub mod one_answer;
 pub mod one_holder;
 pub mod one_vote;
+pub mod quorums;
+pub mod replaced;
 pub mod state_machine_safety;
 pub mod tokens;
 
@@ -24,8 +28,8 @@ use std::collections::BTreeMap;
 use std::rc::Rc;
 
 use ticketing::locks::Applied;
-use ticketing_raftlog::raft::Role;
-use ticketing_raftlog::{HardState, LogIndex};
+use ticketing_raftlog::raft::{AppendKind, ConfigEntry, Role};
+use ticketing_raftlog::{HardState, LogIndex, NodeId};
 
 use self::corruption::Corruption;
 use self::deadlines::Deadlines;
@@ -42,9 +46,11 @@ use self::lost_grants::LostGrants;
 use self::one_answer::OneAnswer;
 use self::one_holder::OneHolder;
 use self::one_vote::OneVote;
+use self::quorums::Quorums;
+use self::replaced::Replaced;
 use self::tokens::Tokens;
 use crate::clients::Believes;
-use crate::cluster::host::Process;
+use crate::cluster::host::{Process, genesis, node_id};
 use crate::memlog::MemLog;
 use crate::node::journal::Journal;
 use crate::node::messages::{Request, Seen, Verdict};
@@ -83,6 +89,8 @@ pub struct Checks {
     logs: Logs,
     election_safety: ElectionSafety,
     one_vote: OneVote,
+    quorums: Quorums,
+    replaced: Replaced,
     log_matching: LogMatching,
     one_holder: OneHolder,
     tokens: Tokens,
@@ -114,10 +122,12 @@ impl Checks {
             failure: None,
             now_us: 0,
             calm_us: None,
-            history: History::default(),
+            history: History::new(genesis(plan.nodes)),
             logs: Logs::default(),
             election_safety: ElectionSafety::default(),
             one_vote: OneVote::default(),
+            quorums: Quorums::default(),
+            replaced: Replaced::default(),
             log_matching: LogMatching::default(),
             one_holder: OneHolder::default(),
             tokens: Tokens::default(),
@@ -160,8 +170,9 @@ impl Checks {
             .filter_map(|granted| granted.ended);
         let expired = ended.filter(|(_, _, expired)| *expired).count();
         format!(
-            "{} terms, {} entries, {} grants ({expired} expired); {}",
+            "{} terms, {} configurations, {} entries, {} grants ({expired} expired); {}",
             self.election_safety.terms(),
+            self.history.configs().len(),
             self.history.last() - crate::cluster::host::GENESIS.index.0,
             self.history.grants().len(),
             answers.join(", ")
@@ -189,9 +200,19 @@ impl Checks {
     // Processes.
 
     /// A process starts from what is on its disk.
-    pub fn started(&mut self, now_us: Us, node: usize, hard: HardState, log: &MemLog) {
+    pub fn started(
+        &mut self,
+        now_us: Us,
+        node: usize,
+        hard: HardState,
+        log: &MemLog,
+        first: ConfigEntry,
+    ) {
         self.now_us = now_us;
-        self.logs.started(node, log, &self.history);
+        self.logs.started(node, log, first, &self.history);
+        self.replaced
+            .started(node, log.base().index.0, &self.history);
+        self.quorums.durable(node, hard);
         self.since_us.insert(node, now_us);
         self.committed.insert(node, log.base().index.0);
         let check = self.one_vote.durable(node, hard);
@@ -216,6 +237,7 @@ impl Checks {
     pub fn ended(&mut self, now_us: Us, node: usize) {
         self.now_us = now_us;
         self.deadlines.ended(node);
+        self.replaced.ended(node);
         self.held_up(node);
         self.since_us.remove(&node);
     }
@@ -223,6 +245,7 @@ impl Checks {
     /// A process stands still.
     pub fn froze(&mut self, node: usize) {
         self.deadlines.froze(node);
+        self.replaced.froze(node);
         self.held_up(node);
     }
 
@@ -238,17 +261,41 @@ impl Checks {
 
     /// Term and vote are durable.
     pub fn hard_state(&mut self, node: usize, hard: HardState) {
+        self.quorums.durable(node, hard);
         let check = self.one_vote.durable(node, hard);
         self.check("one vote", check);
+    }
+
+    /// The log of a node is on its disk up to there.
+    pub fn synced(&mut self, node: usize, up_to: LogIndex) {
+        self.logs.synced(node, up_to);
+    }
+
+    /// A node opens its port to clients.
+    pub fn opens(&mut self, now_us: Us, node: usize, process: &Process) {
+        self.now_us = now_us;
+        let check = newcomer::serves(node, known_to(process), &self.history);
+        self.check("newcomer", check);
     }
 
     /// Something happened inside a process.
     pub fn seen(&mut self, now_us: Us, now_ms: u64, node: usize, process: &Process, seen: &Seen) {
         self.now_us = now_us;
         let core = process.role.core();
+        let check = self.replaced.goes_on(node, now_us);
+        self.check("replaced", check);
         match seen {
             Seen::Role { role, term, .. } => {
+                let config = self.logs.of(node).and_then(|log| log.config()).copied();
+                let check = membership::stands(node, node_id(node), *role, config.as_ref());
+                self.check("membership", check);
                 if *role == Role::Leader {
+                    let check = self.quorums.leads(node, term.0, config.as_ref());
+                    self.check("quorums", check);
+                    let check = replaced::leads(node, term.0, &self.history);
+                    self.check("replaced", check);
+                    let check = self.replaced.acts(node, "comes to lead");
+                    self.check("replaced", check);
                     let check = self.election_safety.leads(node, term.0);
                     self.check("election safety", check);
                     if let Some(log) = self.logs.of(node) {
@@ -267,14 +314,25 @@ impl Checks {
                 self.check("leader append-only", check);
             }
             Seen::ResetTo(last) => {
-                self.logs.reset(node, *last, &self.history);
+                self.logs.reset(node, *last, core.config(), &self.history);
+                self.committed.insert(node, last.index.0);
+                self.replaced
+                    .knows(node, last.index.0, true, now_us, &self.history);
                 self.since_us.insert(node, now_us);
                 self.leases.forget(node);
                 let check = leader_append_only::cut(node, 0, core.role() == Role::Leader);
                 self.check("leader append-only", check);
             }
-            Seen::Appended(last) => self.appended(node, *last, &process.log),
-            Seen::Committed(up_to) => self.committed(node, *up_to, core.term().0, &process.log),
+            Seen::Appended(last) => self.appended(node, *last, process),
+            Seen::Committed(up_to) => {
+                if core.role() == Role::Leader {
+                    let check = quorums::committed(node, up_to.0, &self.logs);
+                    self.check("quorums", check);
+                }
+                self.committed(node, *up_to, core.term().0, &process.log);
+                self.replaced
+                    .knows(node, up_to.0, false, now_us, &self.history);
+            }
             Seen::StateHash(index, sum) => {
                 let check = state_machine_safety::state(node, index.0, *sum, &self.history);
                 self.check("state machine safety", check);
@@ -303,12 +361,20 @@ impl Checks {
                 self.hand_over.proposed(term.0, payload, self.fifo.count());
             }
             Seen::Told { origin, verdict } => {
+                let check = newcomer::serves(node, known_to(process), &self.history);
+                self.check("newcomer", check);
+                if core.role() != Role::Leader {
+                    let check = self.replaced.acts(node, "answers a client");
+                    self.check("replaced", check);
+                }
                 self.told((origin.connection, origin.request_id), *verdict, now_ms);
             }
+            Seen::ConfigCommitted { .. } | Seen::ChangeRefused(..) => {}
         }
     }
 
-    fn appended(&mut self, node: usize, last: LogIndex, log: &MemLog) {
+    fn appended(&mut self, node: usize, last: LogIndex, process: &Process) {
+        let (core, log) = (process.role.core(), &process.log);
         let mut check = Ok(());
         let (matching, now_us) = (&mut self.log_matching, self.now_us);
         self.logs.appended(node, last, log, |index, term, chain| {
@@ -317,6 +383,16 @@ impl Checks {
             }
         });
         self.check("log matching", check);
+        let is_config = log
+            .entry(last)
+            .is_some_and(|entry| matches!(entry.kind, AppendKind::Config(_)));
+        if let Some(shadow) = self.logs.of(node)
+            && is_config
+            && core.role() == Role::Leader
+        {
+            let check = membership::appended(node, shadow, &self.history);
+            self.check("membership", check);
+        }
     }
 
     fn committed(&mut self, node: usize, up_to: LogIndex, term: u64, log: &MemLog) {
@@ -333,6 +409,10 @@ impl Checks {
                     return;
                 }
                 let change = self.history.push(&entry, term, self.now_us);
+                if let AppendKind::Config(_) = entry.kind {
+                    let check = membership::committed(&self.history);
+                    self.check("membership", check);
+                }
                 self.changed(index, term, entry.term.0, &entry.payload, &change);
             }
             let chain = self.logs.of(node).and_then(|log| log.chain(index));
@@ -518,8 +598,24 @@ impl Checks {
     }
 
     /// The run is over.
-    pub fn finish(&mut self, now_us: Us, processes: &[(usize, &Process)], unfinished: usize) {
+    pub fn finish(
+        &mut self,
+        now_us: Us,
+        all: &[(usize, &Process)],
+        unfinished: usize,
+        knows_left: &dyn Fn(NodeId, NodeId) -> bool,
+    ) {
         self.now_us = now_us;
+        let check = membership::finish(all, &self.history, knows_left);
+        self.check("membership", check);
+        let last = self.history.configs().last();
+        let is_member = |node: usize| last.is_some_and(|c| c.config.is_member(node_id(node)));
+        let processes: Vec<(usize, &Process)> = all
+            .iter()
+            .copied()
+            .filter(|(node, _)| is_member(*node))
+            .collect();
+        let processes = &processes[..];
         let check = self.liveness.finish(processes, unfinished);
         self.check("liveness", check);
         let check = self.deadlines.finish();
@@ -527,6 +623,12 @@ impl Checks {
         let check = lost_grants::finish(processes, &self.history);
         self.check("lost grants", check);
     }
+}
+
+/// What a process knows committed: what its log goes on behind, at least.
+fn known_to(process: &Process) -> u64 {
+    let commit = process.role.core().commit();
+    commit.max(process.log.base().index).0
 }
 
 fn letter(verdict: Verdict) -> &'static str {

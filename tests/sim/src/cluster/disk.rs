@@ -174,6 +174,15 @@ impl Sim {
             Some(Working::Sync(sync, reported)) => {
                 host.disk.end_sync(&sync);
                 for (at, one) in reported.iter().enumerate() {
+                    let position = one.summary.position;
+                    let on_disk = host.disk.is_durable(
+                        position.use_number(),
+                        position.offset(),
+                        one.summary.end().offset(),
+                    );
+                    if on_disk && one.epoch == process.role.core().epoch() {
+                        self.checks.synced(node, one.up_to);
+                    }
                     process.log.synced(one.summary.end());
                     resets.extend(one.reset);
                     let last_of_epoch = reported

@@ -40,15 +40,24 @@ impl Sim {
         let mean_us = self.plan.fault_every_us;
         let next_us = self.faulty.rng.range(mean_us / 4, mean_us * 7 / 4);
         self.events.after(next_us, Event::Fault);
-        self.story.note(&[13, fault as u64, self.events.now_us()]);
-        self.tell(|| format!("fault: {fault:?}"));
         self.strike(fault);
     }
 
+    /// A fault beside the ones that come by themselves.
+    pub(super) fn one_more_fault(&mut self) {
+        if !self.calm && !self.plan.faults.is_empty() {
+            let fault = *self.faulty.rng.pick(&self.plan.faults);
+            self.strike(fault);
+        }
+    }
+
     fn strike(&mut self, fault: Fault) {
-        let nodes = self.plan.nodes;
+        self.story.note(&[13, fault as u64, self.events.now_us()]);
+        self.tell(|| format!("fault: {fault:?}"));
         self.faulty.rng.shuffle(&mut self.faulty.order);
-        let order = self.faulty.order.clone();
+        let mut order = self.faulty.order.clone();
+        order.retain(|node| self.hosts[*node].takes_part());
+        let nodes = order.len();
         // A leader is the better half of the targets.
         let leader = self.leader();
         let node = match leader {
@@ -62,7 +71,7 @@ impl Sim {
                 self.restart_later(node);
             }
             Fault::Blackout => {
-                for node in 0..nodes {
+                for node in 0..self.hosts.len() {
                     self.end_process(node, true);
                     self.restart_later(node);
                 }
@@ -75,7 +84,7 @@ impl Sim {
             Fault::CutOneWay => self.cut(node, other, false),
             Fault::CutBothWays => self.cut(node, other, true),
             Fault::Isolate => {
-                for other in 0..nodes {
+                for other in 0..self.hosts.len() {
                     if other != node {
                         self.cut(node, other, true);
                     }
@@ -167,13 +176,13 @@ impl Sim {
     }
 
     /// Who leads in the highest term.
-    fn leader(&self) -> Option<usize> {
+    pub(super) fn leader(&self) -> Option<usize> {
         let leading = |node: &usize| {
             let process = self.hosts[*node].process.as_ref()?;
             let core = process.role.core();
             (core.role() == Role::Leader).then_some((core.term(), *node))
         };
-        let nodes = 0..self.plan.nodes;
+        let nodes = 0..self.hosts.len();
         nodes
             .filter_map(|node| leading(&node))
             .max()
@@ -195,8 +204,8 @@ impl Sim {
 
     fn heal(&mut self) {
         self.net.heal();
-        for a in 0..self.plan.nodes {
-            for b in 0..self.plan.nodes {
+        for a in 0..self.hosts.len() {
+            for b in 0..self.hosts.len() {
                 if a != b {
                     let after_us = self.faulty.rng.range(1, 50) * MS;
                     self.events

@@ -3,6 +3,7 @@
 use std::collections::{BTreeMap, VecDeque};
 
 use ticketing::locks::TableLimits;
+use ticketing_raftlog::peers::{Memories, Standing};
 #[cfg(feature = "bugs")]
 use ticketing_raftlog::raft::Bug;
 use ticketing_raftlog::raft::{Config, ConfigEntry, EntryId, Epoch, Input, Start, Timing};
@@ -27,6 +28,34 @@ pub const GENESIS: EntryId = EntryId {
     term: Term(0),
     index: LogIndex(1 << 20),
 };
+
+/// The name of a machine's node.
+#[must_use]
+pub fn node_id(host: usize) -> NodeId {
+    NodeId([host as u8 + 1; 16])
+}
+
+/// The machine of a node.
+#[must_use]
+pub fn host_of(node: NodeId) -> usize {
+    usize::from(node.0[0]) - 1
+}
+
+/// The configuration that a cluster of so many voters begins with.
+///
+/// # Panics
+/// When there are neither 3 nor 5.
+#[must_use]
+pub fn genesis(voters: usize) -> ConfigEntry {
+    let ids: Vec<NodeId> = (0..voters).map(node_id).collect();
+    match Config::new(&ids, &[]) {
+        Ok(config) => ConfigEntry {
+            index: GENESIS.index,
+            config,
+        },
+        Err(error) => panic!("{error}"),
+    }
+}
 
 /// Bytes at the start of every batch that its checksum covers.
 const HEADER_BYTES: u64 = 64;
@@ -110,13 +139,19 @@ pub struct Process {
     pub connections: BTreeMap<u32, u16>,
     /// It serves no new connections.
     pub stopping: bool,
+    /// Its port is open to clients.
+    pub open: bool,
+    /// It was told that it was replaced, and has heard no leader since: its port stays closed.
+    pub shut: bool,
+    /// Another process still has the port, which is tried again.
+    pub opening: bool,
+    /// Who has refused this process.
+    pub standing: Standing,
 }
 
 /// What is fixed about a machine in a run.
 #[derive(Clone, Debug)]
 pub struct HostSetup {
-    /// The genesis configuration.
-    pub config: Config,
     /// A core's timing.
     pub timing: Timing,
     /// See [`RoleSetup::snapshot_every`].
@@ -175,14 +210,24 @@ pub struct Host {
     pub slow_until_us: Us,
     /// It is broken for good: recovery refused its disk.
     pub broken: bool,
+    /// What `cluster init` or `cluster add-node` has put into the data folder.
+    pub first_config: ConfigEntry,
+    /// A spare machine is not, until the operator wants it.
+    pub in_use: bool,
+    /// Its node was replaced or removed, and has ended for good.
+    pub gone: bool,
+    /// What it remembers of its peers: synced before anything follows from it.
+    pub memories: Memories,
 }
 
 impl Host {
-    /// A machine with a new data folder.
+    /// A machine with a new data folder: that of a voter of the cluster's first configuration, or of a
+    /// newcomer, whose log begins at 0 and which knows of no members.
     #[must_use]
-    pub fn new(id: NodeId, clock: Clock) -> Self {
+    pub fn new(id: NodeId, clock: Clock, first: Option<ConfigEntry>) -> Self {
         let mut disk = Disk::default();
-        let mut log = MemLog::create(&mut disk, GENESIS);
+        let base = first.map_or(EntryId::default(), |_| GENESIS);
+        let mut log = MemLog::create(&mut disk, base);
         while let Some(write) = log.take_write() {
             disk.write(write.use_number, write.offset, &write.bytes);
         }
@@ -202,7 +247,20 @@ impl Host {
             hung_until_us: 0,
             slow_until_us: 0,
             broken: false,
+            first_config: first.unwrap_or(ConfigEntry {
+                index: base.index,
+                config: Config::unknown(),
+            }),
+            in_use: first.is_some(),
+            gone: false,
+            memories: Memories::default(),
         }
+    }
+
+    /// Whether it has to do with the cluster: a process runs on it, or may run again.
+    #[must_use]
+    pub fn takes_part(&self) -> bool {
+        self.in_use && !self.gone
     }
 
     /// Whether a process runs, frozen or not.
@@ -252,11 +310,9 @@ impl Host {
         let shards = rng.range(1, 4) as usize;
         let key_seed = rng.draw();
         let base = recovered.log.base();
-        let genesis = ConfigEntry {
-            index: base.index,
-            config: setup.config,
-        };
-        let first = snapshot.as_ref().map_or(genesis, |file| file.config);
+        let first = snapshot
+            .as_ref()
+            .map_or(self.first_config, |file| file.config);
         let configs = ConfigEntry::list(Some(first), &recovered.configs);
         let role_setup = RoleSetup {
             start: Start {
@@ -312,6 +368,10 @@ impl Host {
             full: false,
             connections: BTreeMap::new(),
             stopping: false,
+            open: false,
+            shut: false,
+            opening: false,
+            standing: Standing::new(self.id),
         });
         Ok(recovered.trimmed)
     }

@@ -3,6 +3,8 @@
 mod disk;
 pub mod faults;
 pub mod host;
+mod members;
+pub mod operator;
 mod processes;
 mod running;
 pub mod sim;

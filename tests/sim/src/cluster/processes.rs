@@ -9,7 +9,8 @@ use crate::world::events::Us;
 
 impl Sim {
     pub(super) fn start(&mut self, node: usize) {
-        if self.hosts[node].is_up() || self.hosts[node].broken {
+        let host = &self.hosts[node];
+        if host.is_up() || host.broken || !host.takes_part() {
             return;
         }
         let now_us = self.events.now_us();
@@ -34,7 +35,8 @@ impl Sim {
                 let Some(process) = &self.hosts[node].process else {
                     return;
                 };
-                self.checks.started(now_us, node, hard, &process.log);
+                let first = process.role.committed_config();
+                self.checks.started(now_us, node, hard, &process.log, first);
             }
             Err(verdict) => {
                 self.hosts[node].broken = true;
@@ -47,8 +49,9 @@ impl Sim {
             }
         }
         self.carry_out(node, effects);
-        self.core_input(node, Input::FitToLead { fit: true });
-        for peer in 0..self.plan.nodes {
+        self.open(node);
+        self.is_fit(node);
+        for peer in 0..self.hosts.len() {
             let connects = peer != node
                 && self.hosts[peer].is_up()
                 && self.net.reaches(node, peer)
@@ -98,7 +101,7 @@ impl Sim {
             return;
         }
         // Its sockets close, and who connects again finds nobody.
-        for peer in 0..self.plan.nodes {
+        for peer in 0..self.hosts.len() {
             if peer != node && self.net.reaches(node, peer) {
                 let lost_us = self.net_rng.range(1_000, 12_000);
                 self.events
@@ -138,6 +141,9 @@ impl Sim {
         }
         // A peer that is back refuses nobody, and one that is not connects nobody.
         if (hint == Hint::Refused) == self.hosts[peer].is_up() && hint != Hint::Lost {
+            return;
+        }
+        if hint == Hint::Connected && !self.lets_in(node, peer) {
             return;
         }
         let peer_id = self.ids[peer];

@@ -77,6 +77,13 @@ impl Sim {
                     self.take_writes(node);
                 }
             }
+            Inside::Open => {
+                if let Some(process) = &mut self.hosts[node].process {
+                    process.opening = false;
+                }
+                self.open(node);
+            }
+            Inside::Fit => self.is_fit(node),
             Inside::Stop => {
                 self.tell(|| format!("node {node} is asked to stop"));
                 let mut effects = Vec::new();
@@ -143,6 +150,7 @@ impl Sim {
         }
         let more = !process.role_inbox.is_empty();
         self.carry_out(node, effects);
+        self.open(node);
         if more {
             self.wake_role(node);
         }
@@ -249,6 +257,7 @@ impl Sim {
                     self.events
                         .after(silent_us, Event::Process(node, life, Inside::End));
                 }
+                Effect::Replaced => self.leaves(node),
                 Effect::Seen(seen) => self.seen(node, &seen),
             }
         }
@@ -259,6 +268,9 @@ impl Sim {
         let now_us = self.events.now_us();
         match seen {
             Seen::Role { role, term, leader } => {
+                if leader.is_some() {
+                    self.hears_a_leader(node);
+                }
                 let leader = leader.and_then(|leader| self.ids.iter().position(|id| *id == leader));
                 self.story.note(&[7, node as u64, term.0, *role as u64]);
                 self.tell(|| {
@@ -290,6 +302,11 @@ impl Sim {
                     let (conn, id) = (origin.connection, origin.request_id);
                     format!("node {node} answers {id} on connection {conn}: {verdict:?}")
                 });
+            }
+            Seen::ConfigCommitted { before, now } => self.config_committed(node, before, now),
+            Seen::ChangeRefused(change, reason) => {
+                self.tell(|| format!("node {node} refuses {change:?}: {reason:?}"));
+                self.operator.refused(*reason);
             }
             _ => {}
         }

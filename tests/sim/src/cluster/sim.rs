@@ -6,10 +6,11 @@ use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::rc::Rc;
 
 use ticketing_raftlog::NodeId;
-use ticketing_raftlog::raft::Config;
 
 use super::faults::Faulty;
-use super::host::{Host, HostSetup, Process, RoleIn};
+use super::host::{Host, HostSetup, Process, RoleIn, genesis, host_of, node_id};
+use super::members::Address;
+use super::operator::Operator;
 use crate::checkers::{Checks, Failure};
 use crate::clients::{Client, Heard, KeyBook};
 use crate::mutants::Mutant;
@@ -46,6 +47,15 @@ pub enum Event {
     },
     /// A socket fact for the core: about that peer.
     Hint(usize, usize, Hint),
+    /// A node is told by another that it was replaced.
+    Refused {
+        /// Who.
+        node: usize,
+        /// By whom.
+        by: usize,
+    },
+    /// The operator looks at the cluster.
+    Operator,
     /// A client's message arrives at a node.
     ToNode(u32, ClientSays),
     /// A node's message arrives at a client.
@@ -56,6 +66,8 @@ pub enum Event {
     Thaw(usize, u64),
     /// The next fault.
     Fault,
+    /// One more fault.
+    Strike,
     /// The faults stop.
     Calm,
 }
@@ -79,6 +91,10 @@ pub enum Inside {
     Mark,
     /// The planned stop.
     Stop,
+    /// The port is tried again.
+    Open,
+    /// The port was open for so long that the node may be handed leadership.
+    Fit,
     /// The process ends by itself.
     End,
 }
@@ -121,7 +137,9 @@ pub enum NodeSays {
 pub struct Connection {
     /// Whose.
     pub client: usize,
-    /// To where.
+    /// To which slot.
+    pub slot: usize,
+    /// The machine that had its address then.
     pub node: usize,
     /// The client has not closed it, nor seen it closed.
     pub open_at_client: bool,
@@ -151,6 +169,7 @@ pub struct Sim {
     pub(super) net_rng: Rng,
     pub(super) disk_rng: Rng,
     pub(super) lane_rng: Rng,
+    pub(super) members_rng: Rng,
     pub(super) events: Events<Event>,
     pub(super) net: Network,
     pub(super) hosts: Vec<Host>,
@@ -164,6 +183,9 @@ pub struct Sim {
     pub(super) deferred: Vec<Vec<Event>>,
     pub(super) connections_made: u32,
     pub(super) faulty: Faulty,
+    /// Where clients find each slot.
+    pub(super) addresses: Vec<Address>,
+    pub(super) operator: Operator,
 }
 
 /// Runs `seed`, with a mistake in the code or none.
@@ -200,22 +222,26 @@ pub fn run(seed: u64, keep: Keep, mutant: Option<Mutant>) -> Outcome {
 impl Sim {
     fn new(seed: u64, keep: Keep, mutant: Option<Mutant>) -> Self {
         let mut rng = Rng::new(seed);
+        // Of its own, so that what else the seed draws is as it was without.
+        let mut members_rng = Rng::new(seed).fork(8);
         let mut plan = Plan::draw(&mut rng.fork(1));
+        plan.draw_members(&mut members_rng);
         if let Some(mutant) = mutant {
             mutant.suits(&mut plan);
         }
-        let ids: Vec<NodeId> = (0..plan.nodes).map(|n| NodeId([n as u8 + 1; 16])).collect();
-        let config = match Config::new(&ids, &[]) {
-            Ok(config) => config,
-            Err(error) => panic!("{error}"),
-        };
+        let places = plan.nodes + plan.spares;
+        let ids: Vec<NodeId> = (0..places).map(node_id).collect();
+        let first = genesis(plan.nodes);
         let mut clock_rng = rng.fork(2);
         let drift = plan.drift_ppm;
         let mut clock = || {
             let ppm = clock_rng.range(0, 2 * drift) as i64 - drift as i64;
             Clock::new(clock_rng.range(1, 1_000) * SECOND, ppm)
         };
-        let hosts: Vec<Host> = ids.iter().map(|&id| Host::new(id, clock())).collect();
+        let host = |(place, &id): (usize, &NodeId)| {
+            Host::new(id, clock(), (place < plan.nodes).then_some(first))
+        };
+        let hosts: Vec<Host> = ids.iter().enumerate().map(host).collect();
         let mut client_rng = rng.fork(3);
         let book = Rc::new(RefCell::new(KeyBook::default()));
         let clients: Vec<Client> = (0..plan.clients)
@@ -229,7 +255,6 @@ impl Sim {
             })
             .collect();
         let setup = HostSetup {
-            config,
             timing: plan.timing,
             snapshot_every: plan.snapshot_every,
             #[cfg(feature = "bugs")]
@@ -240,13 +265,21 @@ impl Sim {
             disk_bug: mutant.and_then(Mutant::disk_bug),
         };
         let mut sim = Self {
-            net: Network::new(plan.nodes, plan.clients, plan.manners.clone()),
-            deferred: (0..plan.nodes).map(|_| Vec::new()).collect(),
+            net: Network::new(places, plan.clients, plan.manners.clone()),
+            deferred: (0..places).map(|_| Vec::new()).collect(),
             checks: Checks::new(&plan),
             net_rng: rng.fork(4),
             disk_rng: rng.fork(5),
             lane_rng: rng.fork(6),
-            faulty: Faulty::new(rng.fork(7), plan.nodes),
+            faulty: Faulty::new(rng.fork(7), places),
+            addresses: (0..plan.nodes)
+                .map(|node| Address {
+                    node,
+                    since: first.index.0,
+                })
+                .collect(),
+            operator: Operator::new(members_rng.fork(1), plan.nodes..places),
+            members_rng,
             events: Events::default(),
             story: Story::new(keep),
             connections: BTreeMap::new(),
@@ -269,6 +302,10 @@ impl Sim {
         for client in 0..sim.plan.clients {
             let at_us = sim.rng.below(SECOND);
             sim.events.at(at_us, Event::Client(client, 0));
+        }
+        if sim.plan.spares > 0 {
+            let at_us = sim.members_rng.range(500 * MS, 6 * SECOND);
+            sim.events.at(at_us, Event::Operator);
         }
         sim.events.at(SECOND, Event::Fault);
         sim.events.at(sim.plan.calm_at_us, Event::Calm);
@@ -310,11 +347,14 @@ impl Sim {
                 }
             }
             Event::Hint(node, peer, hint) => self.hint(node, peer, hint),
+            Event::Refused { node, by } => self.refused(node, by),
+            Event::Operator => self.operate(),
             Event::ToNode(connection, says) => self.client_says(connection, says),
             Event::ToClient(connection, says) => self.node_says(connection, says),
             Event::Client(client, timer) => self.client(client, Heard::Timer(timer)),
             Event::Thaw(node, life) => self.thaw(node, life),
             Event::Fault => self.fault(),
+            Event::Strike => self.one_more_fault(),
             Event::Calm => self.calm_down(),
         }
     }
@@ -327,14 +367,14 @@ impl Sim {
         self.net.heal();
         self.net.set_manners(Manners::calm());
         let now_us = self.events.now_us();
-        for node in 0..self.plan.nodes {
+        for node in 0..self.hosts.len() {
             self.hosts[node].hung_until_us = 0;
             self.hosts[node].slow_until_us = 0;
             let life = self.hosts[node].life;
             self.thaw(node, life);
             self.events.after(50 * MS, Event::Start(node));
             self.hosts[node].disk.make_room();
-            for peer in 0..self.plan.nodes {
+            for peer in 0..self.hosts.len() {
                 if peer != node {
                     self.events
                         .after(20 * MS, Event::Hint(node, peer, Hint::Connected));
@@ -353,6 +393,11 @@ impl Sim {
             .filter_map(|(node, host)| Some((node, host.process.as_ref()?)))
             .collect();
         let unfinished: usize = self.clients.iter().map(Client::unfinished).sum();
-        self.checks.finish(now_us, &processes, unfinished);
+        let knows_left = |voter: NodeId, node: NodeId| {
+            let host = self.hosts.get(host_of(voter));
+            host.is_some_and(|host| host.is_up() && host.memories.has_left(node))
+        };
+        self.checks
+            .finish(now_us, &processes, unfinished, &knows_left);
     }
 }

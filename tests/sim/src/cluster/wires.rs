@@ -37,13 +37,15 @@ impl Sim {
             Want::Timer(after_us, timer) => {
                 self.events.after(after_us, Event::Client(client, timer));
             }
-            Want::Connect(node) => {
+            Want::Connect(slot) => {
+                let node = self.addresses[slot].node;
                 self.connections_made += 1;
                 let connection = self.connections_made;
                 self.connections.insert(
                     connection,
                     Connection {
                         client,
+                        slot,
                         node,
                         open_at_client: true,
                     },
@@ -73,7 +75,7 @@ impl Sim {
         let Some(&Connection { client, node, .. }) = self.connections.get(&connection) else {
             return;
         };
-        let place = self.plan.nodes + client;
+        let place = self.hosts.len() + client;
         match self.net.send(now_us, place, node, &mut self.net_rng)[0] {
             Some(at_us) => self.events.at(at_us, Event::ToNode(connection, says)),
             None => self.break_connection(connection),
@@ -85,7 +87,7 @@ impl Sim {
         let Some(&Connection { client, node, .. }) = self.connections.get(&connection) else {
             return;
         };
-        let place = self.plan.nodes + client;
+        let place = self.hosts.len() + client;
         match self.net.send(now_us, node, place, &mut self.net_rng)[0] {
             Some(at_us) => self.events.at(at_us, Event::ToClient(connection, says)),
             None => self.break_connection(connection),
@@ -125,7 +127,7 @@ impl Sim {
         self.story
             .note(&[11, u64::from(connection), self.events.now_us()]);
         if matches!(says, ClientSays::Open) {
-            if process.stopping {
+            if process.stopping || !process.open {
                 return self.close_at_client(connection, 0);
             }
             let shard = (shard % process.shards.len() as u64) as u16;
@@ -169,10 +171,10 @@ impl Sim {
         if !entry.open_at_client {
             return;
         }
-        let Connection { client, node, .. } = *entry;
+        let Connection { client, slot, .. } = *entry;
         self.story.note(&[12, u64::from(connection), now_us]);
         let heard = match says {
-            NodeSays::Opened => Heard::Opened(node, connection),
+            NodeSays::Opened => Heard::Opened(slot, connection),
             NodeSays::Reply(reply) => {
                 if let Reply::Answer(id, verdict) = reply {
                     self.checks.answered(now_us, connection, id, verdict);
@@ -183,7 +185,7 @@ impl Sim {
                 entry.open_at_client = false;
                 // The other end hears of it as well.
                 self.client_sends(connection, ClientSays::Close);
-                Heard::Closed(node, connection)
+                Heard::Closed(slot, connection)
             }
         };
         self.client(client, heard);

@@ -19,4 +19,8 @@ pub enum ShellBug {
     OrphansForgotten,
     /// Leases start again in full at each election.
     LeaseRestarted,
+    /// A newcomer serves once the configuration with its vote is in its log, committed or not.
+    NewcomerServesEarly,
+    /// A node that was replaced goes on.
+    ReplacedStays,
 }

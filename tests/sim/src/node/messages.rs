@@ -4,7 +4,9 @@ use std::fmt;
 use std::rc::Rc;
 
 use ticketing::locks::{Applied, Fate, GrantRef, Origin};
-use ticketing_raftlog::raft::{ConfigEntry, EntryId, Message, Role, Snapshot};
+use ticketing_raftlog::raft::{
+    Change, ChangeRefusal, ConfigEntry, EntryId, Message, Role, Snapshot,
+};
 use ticketing_raftlog::{HardState, LogIndex, NodeId, Position, Term};
 
 use super::journal::Payload;
@@ -300,6 +302,9 @@ pub enum Effect {
     SaveSnapshot(SnapshotFile, bool),
     /// The planned stop has come to its end.
     Stopped,
+    /// The cluster has committed a configuration without this node: it is to close its clients'
+    /// connections and to end for good.
+    Replaced,
     /// For metrics and checks: nothing is to be done.
     Seen(Seen),
 }
@@ -326,6 +331,15 @@ pub enum Seen {
     Appended(LogIndex),
     /// The commit index.
     Committed(LogIndex),
+    /// A configuration is committed; the committed one that this node knew until then.
+    ConfigCommitted {
+        /// Until then.
+        before: Box<ConfigEntry>,
+        /// From now on.
+        now: Box<ConfigEntry>,
+    },
+    /// A change of members was not begun.
+    ChangeRefused(Change, ChangeRefusal),
     /// The state at an index.
     StateHash(LogIndex, u128),
     /// A shard applied a command.

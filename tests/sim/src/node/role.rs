@@ -8,7 +8,9 @@ use std::rc::Rc;
 
 use ticketing::lanes::owner_of;
 use ticketing::locks::{Fate, key_hash};
-use ticketing_raftlog::raft::{ConfigEntry, Core, EntryId, Input, Output, Start, StartError};
+use ticketing_raftlog::raft::{
+    ConfigEntry, Core, EntryId, Input, Output, Role, Slot, Start, StartError,
+};
 use ticketing_raftlog::{LogIndex, NodeId, Position, Term};
 
 use super::bugs::ShellBug;
@@ -55,6 +57,7 @@ struct Cutting {
 /// The consensus role of one node.
 pub struct Consensus {
     core: Core,
+    node_id: NodeId,
     outputs: Vec<Output>,
     shards: usize,
     key_seed: u64,
@@ -81,6 +84,14 @@ pub struct Consensus {
     staged: Vec<u8>,
     quiet: usize,
     stop: Stop,
+    /// The newest configuration that this node knows committed.
+    committed: ConfigEntry,
+    /// One of those that it knew committed had this node.
+    was_member: bool,
+    /// The committed one has it no more: it ends once it does not lead.
+    leaving: bool,
+    /// The slot of the leader that the shards were told.
+    told_slot: Option<Slot>,
     /// Whether this node's disk has room, and whether the shards take it that acquires have some.
     has_room: bool,
     told_room: bool,
@@ -113,8 +124,14 @@ impl Consensus {
             .snapshot
             .as_ref()
             .map_or(base, |file| file.snapshot.last.index);
+        let node_id = setup.start.node_id;
+        let core = Core::new(setup.start)?;
+        let Some(committed) = core.config_at(first) else {
+            unreachable!("what the log goes on behind has a configuration");
+        };
         let mut role = Self {
-            core: Core::new(setup.start)?,
+            core,
+            node_id,
             outputs: Vec::new(),
             shards: setup.shards,
             key_seed: setup.key_seed,
@@ -137,6 +154,10 @@ impl Consensus {
             staged: Vec::new(),
             quiet: 0,
             stop: Stop::No,
+            committed,
+            was_member: committed.config.is_member(node_id),
+            leaving: false,
+            told_slot: None,
             has_room: true,
             told_room: true,
         };
@@ -163,6 +184,24 @@ impl Consensus {
     #[must_use]
     pub fn is_ready(&self) -> bool {
         self.ready
+    }
+
+    /// The newest configuration that this node knows committed.
+    #[must_use]
+    pub fn committed_config(&self) -> ConfigEntry {
+        self.committed
+    }
+
+    /// The slot whose address this node opens to clients: that of a voter once it knows its
+    /// configuration committed, and of a replaced one until it ends.
+    #[must_use]
+    pub fn slot(&self) -> Option<Slot> {
+        if self.bug == Some(ShellBug::NewcomerServesEarly) {
+            return self.core.config().config.slot_of(self.node_id);
+        }
+        let voters = self.committed.config.voters();
+        let place = voters.iter().position(|voter| *voter == self.node_id);
+        place.map(|place| Slot(place as u8))
     }
 
     /// Something that concerns the core alone: time, disks, connections.
@@ -227,7 +266,7 @@ impl Consensus {
                 self.pump(journal, effects);
             }
             PeerFrame::Ready { term } => {
-                let slot = self.core.config().config.slot_of(from);
+                let slot = self.slot_of_leader(Some(from));
                 if term == self.core.term()
                     && self.core.leader() == Some(from)
                     && let Some(slot) = slot
@@ -374,6 +413,10 @@ impl Consensus {
             self.outputs = outputs;
         }
         self.fan_out(journal, effects);
+        if self.leaving && self.core.role() != Role::Leader {
+            self.leaving = false;
+            effects.push(Effect::Replaced);
+        }
         let room = self.has_room && self.core.quorum_has_room();
         if room != self.told_room {
             self.told_room = room;

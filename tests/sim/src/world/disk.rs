@@ -213,6 +213,14 @@ impl Disk {
         }
     }
 
+    /// Whether what a process reads in a segment from one offset to another would survive a power cut.
+    #[must_use]
+    pub fn is_durable(&self, use_number: UseNumber, from: u32, to: u32) -> bool {
+        let file = self.segments.iter().find(|f| f.use_number == use_number);
+        let range = from as usize..to as usize;
+        file.is_some_and(|file| file.bytes[range.clone()] == file.durable[range])
+    }
+
     /// The power fails: each unsynced block is kept, lost, or torn between two sectors.
     pub fn power_cut(&mut self, rng: &mut Rng) -> CutReport {
         let mut report = CutReport::default();

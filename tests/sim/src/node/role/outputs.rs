@@ -4,7 +4,9 @@ use std::collections::VecDeque;
 use std::rc::Rc;
 
 use ticketing::locks::Fate;
-use ticketing_raftlog::raft::{AppendKind, Body, EntryId, Input, Output, Role, Source};
+use ticketing_raftlog::raft::{
+    AppendKind, Body, ConfigEntry, EntryId, Input, Output, Role, Slot, Source,
+};
 use ticketing_raftlog::{NodeId, Position, Term};
 use xxhash_rust::xxh3::xxh3_64;
 
@@ -133,9 +135,22 @@ impl Consensus {
                     effects.push(Effect::ToShard(shard, ToShard::NotConfirmed(request)));
                 }
             }
-            Output::ConfigChanged { .. }
-            | Output::ConfigCommitted { .. }
-            | Output::ChangeRefused { .. } => {}
+            Output::ConfigChanged {
+                config,
+                index,
+                committed,
+            } => {
+                if committed {
+                    self.config_committed(ConfigEntry { index, config }, effects);
+                }
+                self.tell_slot(effects);
+            }
+            Output::ConfigCommitted { config, index } => {
+                self.config_committed(ConfigEntry { index, config }, effects);
+            }
+            Output::ChangeRefused { change, reason } => {
+                effects.push(Effect::Seen(Seen::ChangeRefused(change, reason)));
+            }
             Output::TransferEnded { .. } => {
                 if self.stop == Stop::HandingOver {
                     self.stop = Stop::Over;
@@ -193,8 +208,8 @@ impl Consensus {
                 }
                 Some(_) => Lead::Elected,
                 None => {
-                    let slot = leader.and_then(|leader| self.core.config().config.slot_of(leader));
-                    Lead::Follows(slot.map(|slot| slot.0))
+                    self.told_slot = self.slot_of_leader(leader);
+                    Lead::Follows(self.told_slot.map(|slot| slot.0))
                 }
             };
             if !matches!(lead, Lead::Ready(_)) {
@@ -206,6 +221,41 @@ impl Consensus {
         if leading.is_none() && self.stop == Stop::Draining {
             self.stop = Stop::Over;
             effects.push(Effect::Stopped);
+        }
+    }
+
+    /// Where clients are sent. Never by another leader to the node's own slot: while a voter is being
+    /// replaced the newcomer, which may lead, has the same.
+    pub(super) fn slot_of_leader(&self, leader: Option<NodeId>) -> Option<Slot> {
+        let config = self.core.config().config;
+        let slot = leader.and_then(|leader| config.slot_of(leader));
+        slot.filter(|slot| {
+            leader == Some(self.node_id) || config.slot_of(self.node_id) != Some(*slot)
+        })
+    }
+
+    /// Another configuration may say where the leader is.
+    fn tell_slot(&mut self, effects: &mut Vec<Effect>) {
+        let slot = self.slot_of_leader(self.core.leader());
+        if self.leading.is_none() && self.core.role() != Role::Leader && slot != self.told_slot {
+            self.told_slot = slot;
+            let lead = Lead::Follows(slot.map(|slot| slot.0));
+            self.tell_all(&ToShard::Lead(lead), effects);
+        }
+    }
+
+    fn config_committed(&mut self, now: ConfigEntry, effects: &mut Vec<Effect>) {
+        if now.index <= self.committed.index {
+            return;
+        }
+        let before = std::mem::replace(&mut self.committed, now);
+        let (before, now) = (Box::new(before), Box::new(now));
+        let is_member = now.config.is_member(self.node_id);
+        effects.push(Effect::Seen(Seen::ConfigCommitted { before, now }));
+        if is_member {
+            self.was_member = true;
+        } else if self.was_member && self.bug != Some(ShellBug::ReplacedStays) {
+            self.leaving = true;
         }
     }
 }

@@ -1,0 +1,185 @@
+//! An operator who replaces voters by spare machines, one after the other, while faults go on.
+
+use std::collections::VecDeque;
+
+use ticketing_raftlog::NodeId;
+use ticketing_raftlog::raft::{Change, ChangeRefusal, ConfigEntry, Input, Slot};
+
+use super::host::host_of;
+use super::sim::{Event, Sim};
+use crate::plan::{MS, SECOND};
+use crate::world::events::Us;
+use crate::world::rng::Rng;
+
+/// Shortest and longest time between two looks at the cluster.
+const LOOK_US: (Us, Us) = (50 * MS, 1_500 * MS);
+/// A fault that is to meet a replacement comes within that time.
+const STRIKE_US: Us = 40 * MS;
+/// From then on, counted from the calm, nothing new is begun.
+const LAST_BEGIN_US: Us = 5 * SECOND;
+/// A spare that is not caught up so many times is removed again.
+const PATIENCE: u32 = 25;
+
+/// What the operator does, and has still to do.
+#[derive(Debug)]
+pub struct Operator {
+    rng: Rng,
+    spares: VecDeque<usize>,
+    work: Option<Work>,
+    /// The newest committed configuration that was shown.
+    shown: u64,
+}
+
+#[derive(Debug)]
+struct Work {
+    spare: usize,
+    /// It is only tried out, and removed again.
+    tries_out: bool,
+    slot: Option<Slot>,
+    was_learner: bool,
+    not_caught_up: u32,
+}
+
+/// What there is to do.
+#[derive(Debug, PartialEq, Eq)]
+enum Next {
+    Ask(Change),
+    Wait,
+    Done,
+}
+
+impl Operator {
+    /// An operator with these spare machines.
+    #[must_use]
+    pub fn new(rng: Rng, spares: std::ops::Range<usize>) -> Self {
+        Self {
+            rng,
+            spares: spares.collect(),
+            work: None,
+            shown: 0,
+        }
+    }
+
+    /// A node refuses a change.
+    pub fn refused(&mut self, reason: ChangeRefusal) {
+        if let Some(work) = &mut self.work
+            && reason == ChangeRefusal::NotCaughtUp
+        {
+            work.not_caught_up += 1;
+        }
+    }
+
+    /// Whether everything that was begun has come to its end.
+    #[must_use]
+    pub fn is_done(&self) -> bool {
+        self.work.is_none()
+    }
+
+    /// Begins with the next spare machine, if there is one.
+    fn begin(&mut self) -> Option<usize> {
+        let spare = self.spares.pop_front()?;
+        self.work = Some(Work {
+            spare,
+            tries_out: self.rng.chance(150),
+            slot: None,
+            was_learner: false,
+            not_caught_up: 0,
+        });
+        Some(spare)
+    }
+
+    /// What to do next, when a leader shows this as committed. `prefers`: a slot whose voter is
+    /// broken, else perhaps the leader's.
+    fn next(&mut self, shown: &ConfigEntry, id: NodeId, prefers: Option<Slot>) -> Next {
+        let Some(work) = &mut self.work else {
+            return Next::Done;
+        };
+        if shown.index.0 < self.shown {
+            return Next::Wait;
+        }
+        self.shown = shown.index.0;
+        let config = &shown.config;
+        if config.replacement().is_some() {
+            return Next::Wait;
+        }
+        if config.voters().contains(&id) || (work.was_learner && !config.is_member(id)) {
+            self.work = None;
+            return Next::Done;
+        }
+        if !config.is_member(id) {
+            return Next::Ask(Change::AddLearner { node: id });
+        }
+        work.was_learner = true;
+        if work.tries_out || work.not_caught_up >= PATIENCE {
+            return Next::Ask(Change::RemoveLearner { node: id });
+        }
+        let slots = config.voters().len() as u64;
+        let slot = *work
+            .slot
+            .get_or_insert_with(|| prefers.unwrap_or(Slot(self.rng.below(slots) as u8)));
+        Next::Ask(Change::Replace {
+            slot,
+            old: config.voters()[usize::from(slot.0)],
+            new: id,
+        })
+    }
+}
+
+impl Sim {
+    /// The operator looks at what the leader shows, and asks it for the next step.
+    pub(super) fn operate(&mut self) {
+        let (from_us, to_us) = LOOK_US;
+        let next_us = self.operator.rng.range(from_us, to_us);
+        let begins = !self.calm || self.events.now_us() < self.plan.calm_at_us + LAST_BEGIN_US;
+        if self.operator.is_done() {
+            let spare = if begins { self.operator.begin() } else { None };
+            let Some(spare) = spare else {
+                return;
+            };
+            self.hosts[spare].in_use = true;
+            self.tell(|| format!("the operator makes machine {spare} a node"));
+            let starts_us = self.operator.rng.range(1, 1_000) * MS;
+            self.events.after(starts_us, Event::Start(spare));
+        }
+        self.events.after(next_us, Event::Operator);
+        let Some(leader) = self.leader() else {
+            return;
+        };
+        let Some(process) = &self.hosts[leader].process else {
+            return;
+        };
+        let Some(work) = &self.operator.work else {
+            return;
+        };
+        let id = self.ids[work.spare];
+        let shown = process.role.committed_config();
+        let voters = shown.config.voters();
+        let broken = voters
+            .iter()
+            .position(|voter| self.hosts[host_of(*voter)].broken);
+        let leads = shown.config.slot_of(self.ids[leader]);
+        let broken = broken.filter(|_| self.operator.rng.chance(900));
+        let leads = leads.filter(|_| self.operator.rng.chance(300));
+        let prefers = broken.map(|slot| Slot(slot as u8)).or(leads);
+        let next = self.operator.next(&shown, id, prefers);
+        self.story
+            .note(&[18, leader as u64, shown.index.0, self.events.now_us()]);
+        let Next::Ask(change) = next else {
+            return;
+        };
+        // Sometimes it asks the wrong node.
+        let asked = match self.operator.rng.chance(50) {
+            true => self.operator.rng.below(self.hosts.len() as u64) as usize,
+            false => leader,
+        };
+        self.tell(|| format!("the operator asks node {asked} for {change:?}"));
+        if !self.hosts[asked].frozen {
+            self.core_input(asked, Input::Change(change));
+        }
+        // A replacement takes milliseconds: faults seldom meet one unless they are asked to.
+        if matches!(change, Change::Replace { .. }) && self.operator.rng.chance(400) {
+            let strikes_us = self.operator.rng.below(STRIKE_US);
+            self.events.after(strikes_us, Event::Strike);
+        }
+    }
+}
