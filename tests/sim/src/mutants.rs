@@ -7,7 +7,7 @@ use ticketing_raftlog::raft::Bug;
 
 use crate::cluster::host::DiskBug;
 use crate::node::bugs::ShellBug;
-use crate::plan::{Fault, Plan, SECOND};
+use crate::plan::{Fault, MS, Plan, SECOND};
 
 /// A mistake.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -38,7 +38,7 @@ impl Mutant {
         (Self::Table(TableBug::TakesTheLastFirst), 50),
         (Self::Table(TableBug::GrantsAfterTimedOut), 400),
         (Self::Table(TableBug::KeepsGhosts), 200),
-        (Self::Shell(ShellBug::ServesBeforeApplied), 200),
+        (Self::Shell(ShellBug::ServesBeforeApplied), 1_000),
         (Self::Shell(ShellBug::AcquiredFromSnapshot), 1_000),
         (Self::Shell(ShellBug::HandOverInTwo), 50),
         (Self::Shell(ShellBug::OrphansForgotten), 1_000),
@@ -97,6 +97,11 @@ impl Mutant {
             Self::Shell(ShellBug::MovedAtTruncation | ShellBug::AcquiredFromSnapshot) => {
                 plan.snapshot_every = 30;
                 &[Fault::Split, Fault::Isolate, Fault::Heal]
+            }
+            Self::Shell(ShellBug::ServesBeforeApplied) => {
+                plan.think_us = 10 * MS;
+                plan.fault_every_us = 300 * MS;
+                &[Fault::Transfer, Fault::SlowLane]
             }
             Self::Shell(ShellBug::LeaseRestarted) => {
                 plan.calm_at_us = plan.calm_at_us.max(25 * SECOND);

@@ -15,6 +15,7 @@ pub mod log_matching;
 pub mod logs;
 pub mod lost_grants;
 pub mod membership;
+pub mod moved;
 pub mod newcomer;
 pub mod one_answer;
 pub mod one_holder;
@@ -254,6 +255,12 @@ impl Checks {
         self.hung_until_us = self.hung_until_us.max(until_us);
     }
 
+    /// Whether the newest committed configuration has the node.
+    fn is_member(&self, node: usize) -> bool {
+        let last = self.history.configs().last();
+        last.is_some_and(|entry| entry.config.is_member(node_id(node)))
+    }
+
     fn held_up(&mut self, node: usize) {
         self.leases.forget(node);
         self.ready.retain(|_, (of, _)| *of != node);
@@ -363,6 +370,10 @@ impl Checks {
             Seen::Told { origin, verdict } => {
                 let check = newcomer::serves(node, known_to(process), &self.history);
                 self.check("newcomer", check);
+                if let Some(log) = self.logs.of(node) {
+                    let check = moved::told(node, log, *verdict);
+                    self.check("moved", check);
+                }
                 if core.role() != Role::Leader {
                     let check = self.replaced.acts(node, "answers a client");
                     self.check("replaced", check);
@@ -463,7 +474,9 @@ impl Checks {
                     let check = self.leases.expired(*token, &granted, self.now_us, leader);
                     self.check("early expiry", check);
                 }
+                // Who has left releases nothing any more.
                 let proposer = self.election_safety.leader(granted.term);
+                let proposer = proposer.filter(|node| self.is_member(*node));
                 let since_us = proposer.and_then(|node| self.since_us.get(&node));
                 let proposed_us = self.log_matching.proposed_us(*token, granted.term);
                 let alive = since_us
@@ -597,6 +610,14 @@ impl Checks {
         self.liveness.calm(now_us);
     }
 
+    /// At the end: the machine that the operator is not done with.
+    pub fn operator(&mut self, in_hand: Option<usize>) {
+        if let Some(spare) = in_hand {
+            let what = format!("the operator is not done with machine {spare}");
+            self.check("liveness", Err(what));
+        }
+    }
+
     /// The run is over.
     pub fn finish(
         &mut self,
@@ -608,12 +629,10 @@ impl Checks {
         self.now_us = now_us;
         let check = membership::finish(all, &self.history, knows_left);
         self.check("membership", check);
-        let last = self.history.configs().last();
-        let is_member = |node: usize| last.is_some_and(|c| c.config.is_member(node_id(node)));
         let processes: Vec<(usize, &Process)> = all
             .iter()
             .copied()
-            .filter(|(node, _)| is_member(*node))
+            .filter(|(node, _)| self.is_member(*node))
             .collect();
         let processes = &processes[..];
         let check = self.liveness.finish(processes, unfinished);

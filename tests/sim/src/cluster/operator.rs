@@ -69,10 +69,10 @@ impl Operator {
         }
     }
 
-    /// Whether everything that was begun has come to its end.
+    /// The machine that it is not done with, if there is one.
     #[must_use]
-    pub fn is_done(&self) -> bool {
-        self.work.is_none()
+    pub fn in_hand(&self) -> Option<usize> {
+        self.work.as_ref().map(|work| work.spare)
     }
 
     /// Begins with the next spare machine, if there is one.
@@ -131,7 +131,7 @@ impl Sim {
         let (from_us, to_us) = LOOK_US;
         let next_us = self.operator.rng.range(from_us, to_us);
         let begins = !self.calm || self.events.now_us() < self.plan.calm_at_us + LAST_BEGIN_US;
-        if self.operator.is_done() {
+        if self.operator.in_hand().is_none() {
             let spare = if begins { self.operator.begin() } else { None };
             let Some(spare) = spare else {
                 return;

@@ -399,5 +399,6 @@ impl Sim {
         };
         self.checks
             .finish(now_us, &processes, unfinished, &knows_left);
+        self.checks.operator(self.operator.in_hand());
     }
 }
