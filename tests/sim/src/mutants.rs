@@ -45,6 +45,7 @@ impl Mutant {
         (Self::Shell(ShellBug::LeaseRestarted), 1_000),
         (Self::Shell(ShellBug::NewcomerServesEarly), 100),
         (Self::Shell(ShellBug::ReplacedStays), 100),
+        (Self::Shell(ShellBug::LeaderLookedUpOnce), 100),
         (Self::Disk(DiskBug::TrimsBelowMark), 400),
         (Self::Disk(DiskBug::SyncsNothing), 200),
         (Self::Disk(DiskBug::TruncatesWithoutRecord), 400),
@@ -107,7 +108,11 @@ impl Mutant {
                 plan.calm_at_us = plan.calm_at_us.max(25 * SECOND);
                 &[Fault::Transfer]
             }
-            Self::Shell(ShellBug::NewcomerServesEarly | ShellBug::ReplacedStays) => {
+            Self::Shell(
+                ShellBug::NewcomerServesEarly
+                | ShellBug::ReplacedStays
+                | ShellBug::LeaderLookedUpOnce,
+            ) => {
                 plan.changes_members();
                 &[]
             }

@@ -44,6 +44,7 @@ use self::liveness::Liveness;
 use self::log_matching::LogMatching;
 use self::logs::Logs;
 use self::lost_grants::LostGrants;
+use self::moved::Moved;
 use self::one_answer::OneAnswer;
 use self::one_holder::OneHolder;
 use self::one_vote::OneVote;
@@ -90,6 +91,7 @@ pub struct Checks {
     logs: Logs,
     election_safety: ElectionSafety,
     one_vote: OneVote,
+    moved: Moved,
     quorums: Quorums,
     replaced: Replaced,
     log_matching: LogMatching,
@@ -127,6 +129,7 @@ impl Checks {
             logs: Logs::default(),
             election_safety: ElectionSafety::default(),
             one_vote: OneVote::default(),
+            moved: Moved::default(),
             quorums: Quorums::default(),
             replaced: Replaced::default(),
             log_matching: LogMatching::default(),
@@ -262,6 +265,7 @@ impl Checks {
     }
 
     fn held_up(&mut self, node: usize) {
+        self.moved.held_up(node);
         self.leases.forget(node);
         self.ready.retain(|_, (of, _)| *of != node);
     }
@@ -293,6 +297,7 @@ impl Checks {
         self.check("replaced", check);
         match seen {
             Seen::Role { role, term, .. } => {
+                self.moved.changed(node, now_us);
                 let config = self.logs.of(node).and_then(|log| log.config()).copied();
                 let check = membership::stands(node, node_id(node), *role, config.as_ref());
                 self.check("membership", check);
@@ -321,6 +326,7 @@ impl Checks {
                 self.check("leader append-only", check);
             }
             Seen::ResetTo(last) => {
+                self.moved.changed(node, now_us);
                 self.logs.reset(node, *last, core.config(), &self.history);
                 self.committed.insert(node, last.index.0);
                 self.replaced
@@ -370,8 +376,9 @@ impl Checks {
             Seen::Told { origin, verdict } => {
                 let check = newcomer::serves(node, known_to(process), &self.history);
                 self.check("newcomer", check);
+                let leader = core.leader().filter(|_| core.role() != Role::Leader);
                 if let Some(log) = self.logs.of(node) {
-                    let check = moved::told(node, log, *verdict);
+                    let check = self.moved.told(node, log, leader, *verdict, now_us);
                     self.check("moved", check);
                 }
                 if core.role() != Role::Leader {
@@ -397,6 +404,9 @@ impl Checks {
         let is_config = log
             .entry(last)
             .is_some_and(|entry| matches!(entry.kind, AppendKind::Config(_)));
+        if is_config {
+            self.moved.changed(node, self.now_us);
+        }
         if let Some(shadow) = self.logs.of(node)
             && is_config
             && core.role() == Role::Leader

@@ -183,3 +183,67 @@ impl Sim {
         }
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::cluster::host::{genesis, node_id};
+    use ticketing_raftlog::LogIndex;
+    use ticketing_raftlog::raft::{Config, Replacement};
+
+    const SPARE: usize = 3;
+
+    fn shown(index: u64, voters: [usize; 3], joint: bool, learner: bool) -> ConfigEntry {
+        let (slot, new) = (Slot(1), node_id(SPARE));
+        let replacement = joint.then_some(Replacement { slot, new });
+        let learners: Vec<NodeId> = learner.then_some(new).into_iter().collect();
+        let config = Config::joint(&voters.map(node_id), replacement, &learners).expect("valid");
+        ConfigEntry {
+            index: LogIndex(genesis(3).index.0 + index),
+            config,
+        }
+    }
+
+    fn operator(tries_out: bool) -> Operator {
+        let mut operator = Operator::new(Rng::new(1), SPARE..SPARE + 1);
+        assert_eq!(operator.begin(), Some(SPARE));
+        operator.work.as_mut().expect("begun").tries_out = tries_out;
+        operator
+    }
+
+    #[test]
+    fn a_spare_becomes_a_learner_and_then_takes_a_slot() {
+        let (mut operator, id) = (operator(false), node_id(SPARE));
+        let mut next = |entry: ConfigEntry| operator.next(&entry, id, Some(Slot(1)));
+        let add = Next::Ask(Change::AddLearner { node: id });
+        assert_eq!(next(shown(0, [0, 1, 2], false, false)), add);
+        let (slot, old) = (Slot(1), node_id(1));
+        let replace = Next::Ask(Change::Replace { slot, old, new: id });
+        assert_eq!(next(shown(1, [0, 1, 2], false, true)), replace);
+        let older = shown(0, [0, 1, 2], false, false);
+        assert_eq!(next(older), Next::Wait, "a leader that knows less");
+        assert_eq!(next(shown(2, [0, 1, 2], true, false)), Next::Wait);
+        assert_eq!(next(shown(3, [0, SPARE, 2], false, false)), Next::Done);
+        assert_eq!((operator.in_hand(), operator.begin()), (None, None));
+    }
+
+    #[test]
+    fn who_does_not_catch_up_or_is_tried_out_is_removed() {
+        for tries_out in [false, true] {
+            let (mut operator, id) = (operator(tries_out), node_id(SPARE));
+            if !tries_out {
+                (0..PATIENCE).for_each(|_| operator.refused(ChangeRefusal::NotCaughtUp));
+            }
+            let learner = shown(1, [0, 1, 2], false, true);
+            let remove = Next::Ask(Change::RemoveLearner { node: id });
+            assert_eq!(operator.next(&learner, id, None), remove);
+            let without = shown(2, [0, 1, 2], false, false);
+            assert_eq!(operator.next(&without, id, None), Next::Done);
+        }
+        let mut patient = operator(false);
+        (1..PATIENCE).for_each(|_| patient.refused(ChangeRefusal::NotCaughtUp));
+        let learner = shown(1, [0, 1, 2], false, true);
+        let next = patient.next(&learner, node_id(SPARE), None);
+        assert!(matches!(next, Next::Ask(Change::Replace { .. })));
+    }
+}

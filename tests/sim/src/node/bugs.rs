@@ -23,4 +23,6 @@ pub enum ShellBug {
     NewcomerServesEarly,
     /// A node that was replaced goes on.
     ReplacedStays,
+    /// Where the leader is is looked up at a change of role only, not of the configuration.
+    LeaderLookedUpOnce,
 }

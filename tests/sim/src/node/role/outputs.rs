@@ -236,6 +236,9 @@ impl Consensus {
 
     /// Another configuration may say where the leader is.
     fn tell_slot(&mut self, effects: &mut Vec<Effect>) {
+        if self.bug == Some(ShellBug::LeaderLookedUpOnce) {
+            return;
+        }
         let slot = self.slot_of_leader(self.core.leader());
         if self.leading.is_none() && self.core.role() != Role::Leader && slot != self.told_slot {
             self.told_slot = slot;
