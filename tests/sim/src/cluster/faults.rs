@@ -10,6 +10,21 @@ use crate::world::rng::Rng;
 /// What is left at most of a disk that others fill: not even three segments.
 const FULL_LEAVES_BYTES: u64 = 3 * MIN_SEGMENT_BYTES as u64;
 
+/// Faults that may take somebody out of the cluster for a while.
+const STOPPING: [Fault; 11] = [
+    Fault::Kill,
+    Fault::PowerCut,
+    Fault::Blackout,
+    Fault::Freeze,
+    Fault::CutOneWay,
+    Fault::CutBothWays,
+    Fault::Isolate,
+    Fault::Split,
+    Fault::Hang,
+    Fault::Transfer,
+    Fault::Stop,
+];
+
 /// What draws faults.
 #[derive(Debug)]
 pub struct Faulty {
@@ -43,10 +58,12 @@ impl Sim {
         self.strike(fault);
     }
 
-    /// A fault beside the ones that come by themselves.
+    /// A fault beside the ones that come by themselves, of those that stop somebody.
     pub(super) fn one_more_fault(&mut self) {
-        if !self.calm && !self.plan.faults.is_empty() {
-            let fault = *self.faulty.rng.pick(&self.plan.faults);
+        let stops = |fault: &&Fault| STOPPING.contains(fault);
+        let faults: Vec<Fault> = self.plan.faults.iter().filter(stops).copied().collect();
+        if !self.calm && !faults.is_empty() {
+            let fault = *self.faulty.rng.pick(&faults);
             self.strike(fault);
         }
     }

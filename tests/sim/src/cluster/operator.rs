@@ -14,7 +14,7 @@ use crate::world::rng::Rng;
 /// Shortest and longest time between two looks at the cluster.
 const LOOK_US: (Us, Us) = (50 * MS, 1_500 * MS);
 /// A fault that is to meet a replacement comes within that time.
-const STRIKE_US: Us = 40 * MS;
+const STRIKE_US: Us = 20 * MS;
 /// From then on, counted from the calm, nothing new is begun.
 const LAST_BEGIN_US: Us = 5 * SECOND;
 /// A spare that is not caught up so many times is removed again.
@@ -177,7 +177,7 @@ impl Sim {
             self.core_input(asked, Input::Change(change));
         }
         // A replacement takes milliseconds: faults seldom meet one unless they are asked to.
-        if matches!(change, Change::Replace { .. }) && self.operator.rng.chance(400) {
+        if matches!(change, Change::Replace { .. }) && self.operator.rng.chance(600) {
             let strikes_us = self.operator.rng.below(STRIKE_US);
             self.events.after(strikes_us, Event::Strike);
         }
