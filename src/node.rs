@@ -8,6 +8,7 @@ use std::sync::Arc;
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
 use ticketing_raftlog::limits::MAX_RETIRED_SEGMENTS;
+use ticketing_raftlog::peers::Incarnation;
 use ticketing_raftlog::{
     BootId, ClusterId, Durability, Folder, NodeId, OpenError, OpenOptions, Opened, RecoveryReport,
 };
@@ -127,6 +128,7 @@ fn open(config: &Config) -> Opened {
             .map_or(0, |since| since.as_secs()),
         new_cluster_id: ClusterId(random_id()),
         new_node_id: NodeId(random_id()),
+        new_incarnation: Incarnation(random_id()),
     };
     let opened = Folder::open_single(&config.data_dir, &options).unwrap_or_else(|error| {
         let fatal = match &error {

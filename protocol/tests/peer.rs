@@ -111,6 +111,7 @@ fn bodies(config: &[u8]) -> Vec<Body<'_>> {
             index: 70,
             hash: u128::MAX - 1,
         },
+        Body::Ready,
     ]
 }
 

@@ -223,6 +223,12 @@ impl BatchBuilder {
         self.bytes.len()
     }
 
+    /// Its records so far, as they will lie in the log.
+    #[must_use]
+    pub fn record_bytes(&self) -> &[u8] {
+        &self.bytes[BATCH_HEADER_BYTES..]
+    }
+
     /// How many entries it holds.
     #[must_use]
     pub fn entries(&self) -> u32 {

@@ -4,6 +4,7 @@ use std::io;
 use std::path::{Path, PathBuf};
 
 use crate::format::{BlockFault, FORMAT_VERSION};
+use crate::types::Mode;
 
 /// Why a data folder cannot be opened.
 #[derive(Debug, thiserror::Error)]
@@ -54,10 +55,32 @@ pub enum OpenError {
     },
     /// The folder belongs to a node of the other mode.
     #[error(
-        "{}: the folder of a cluster's member, opened as a single node; start it with the member's config file, or name another folder",
-        dir.display()
+        "{}: {}", dir.display(), match found {
+            Mode::Cluster => "the folder of a cluster's node, opened as a single node; start it with that node's config file, or name another folder",
+            Mode::Single => "the folder of a single node, opened as a cluster's; start it in single mode, or name the folder that `ticketing cluster init` or `cluster add-node` made",
+        }
     )]
     WrongMode {
+        /// The folder.
+        dir: PathBuf,
+        /// Whose it is.
+        found: Mode,
+    },
+    /// There is no data folder of a cluster's node.
+    #[error(
+        "{}: no data folder of a cluster's node, and a start makes none: a node whose folder is lost must not come back under its id; make a new one with `ticketing cluster add-node` and put it in the lost one's place, or correct data_dir",
+        dir.display()
+    )]
+    NoMember {
+        /// The folder.
+        dir: PathBuf,
+    },
+    /// The log was kept in memory only, and the machine went down under it.
+    #[error(
+        "{}: the machine went down while this node kept its log in memory only: what it acknowledged is lost, so it must not come back under its id; make a new node with `ticketing cluster add-node` and put it in this one's place",
+        dir.display()
+    )]
+    LostMemory {
         /// The folder.
         dir: PathBuf,
     },

@@ -22,15 +22,20 @@ use crate::disk;
 use crate::error::OpenError;
 use crate::hardstate::{HardStateStore, NodeState, STATE_FILE};
 use crate::identity::{self, IDENTITY_FILE, Identity};
+use crate::incarnation;
 use crate::limits::{
     BLOCK_BYTES, DEFAULT_RETIRED_SEGMENTS, DEFAULT_SEGMENT_BYTES, INDEXES_PER_SECOND, MAX_INDEX,
     MAX_RETIRED_SEGMENTS, MAX_SEGMENT_BYTES, MIN_SEGMENT_BYTES,
 };
 use crate::log::{Log, room_of};
-use crate::peers_file::{PEERS_FILE, UNFINISHED_FILE};
+use crate::peers::Incarnation;
+use crate::peers_file::{PEERS_FILE, PeersFile, UNFINISHED_FILE};
+use crate::raft::{Config, ConfigEntry};
 use crate::recovery::{self, RecoveryReport};
 use crate::segment::{self, Segment, SegmentSpec};
-use crate::snapshot::{self, SNAPSHOT_DIR, SnapshotReader};
+use crate::snapshot::{
+    self, SNAPSHOT_DIR, SnapshotMeta, SnapshotReader, SnapshotSpec, SnapshotWriter,
+};
 use crate::types::{
     BootId, ClusterId, Durability, HardState, LogIndex, Mode, NodeId, Position, Term, UseNumber,
 };
@@ -61,6 +66,8 @@ pub struct OpenOptions {
     pub new_cluster_id: ClusterId,
     /// 128 random bits; used only when the folder is created.
     pub new_node_id: NodeId,
+    /// 128 random bits; used only at the first start of a cluster's node.
+    pub new_incarnation: Incarnation,
 }
 
 impl Default for OpenOptions {
@@ -74,7 +81,42 @@ impl Default for OpenOptions {
             retired_segments: DEFAULT_RETIRED_SEGMENTS,
             new_cluster_id: ClusterId::default(),
             new_node_id: NodeId::default(),
+            new_incarnation: Incarnation([0; 16]),
         }
+    }
+}
+
+/// What the data folder of a cluster's node is made with.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct NewMember {
+    /// The cluster.
+    pub cluster_id: ClusterId,
+    /// The node.
+    pub node_id: NodeId,
+    /// What the cluster begins with; `None` for a node that joins later, and learns from a snapshot who its
+    /// members are.
+    pub genesis: Option<Genesis>,
+    /// The wall clock now, in seconds of Unix time.
+    pub now_unix_s: u64,
+    /// As in [`OpenOptions`].
+    pub segment_bytes: u32,
+}
+
+/// What a cluster begins with, the same on each of its first nodes.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Genesis {
+    /// The first index of its log.
+    pub first_index: LogIndex,
+    /// Its first members.
+    pub config: Config,
+}
+
+impl NewMember {
+    /// The first index of the log of a cluster that is made at that time, in seconds of Unix time: above
+    /// every token that a cluster made before has issued, as far as the clock can be trusted.
+    #[must_use]
+    pub fn first_index_at(now_unix_s: u64) -> LogIndex {
+        LogIndex((now_unix_s * INDEXES_PER_SECOND).max(1))
     }
 }
 
@@ -106,6 +148,19 @@ pub struct Opened {
     pub recovery: RecoveryReport,
 }
 
+/// The folder of a cluster's node, opened for writing.
+#[derive(Debug)]
+pub struct OpenedMember {
+    /// As of a single node.
+    pub opened: Opened,
+    /// Drawn at the folder's first start.
+    pub incarnation: Incarnation,
+    /// What is remembered of other nodes.
+    pub peers: PeersFile,
+    /// The configurations that the Raft core starts from.
+    pub configs: Vec<ConfigEntry>,
+}
+
 impl Folder {
     /// Opens a single node's folder, creating it where there is none, and recovers its log.
     ///
@@ -122,13 +177,22 @@ impl Folder {
         // Before anything is put into it.
         refuse_foreign(dir)?;
         let folder = Self::lock(dir)?;
-        let created = folder.create_unless_there(options)?;
+        let new = Identity {
+            mode: Mode::Single,
+            cluster_id: options.new_cluster_id,
+            node_id: options.new_node_id,
+            // Never 0, which is no token.
+            first_index: NewMember::first_index_at(options.now_unix_s),
+            created_unix_s: options.now_unix_s,
+        };
+        let created = folder.create_unless_there(&new, None, options.segment_bytes)?;
         let Some(identity) = identity::load(dir)? else {
             return Err(foreign(dir, "its identity file has just vanished"));
         };
         if identity.mode != Mode::Single {
             return Err(OpenError::WrongMode {
                 dir: dir.to_path_buf(),
+                found: identity.mode,
             });
         }
         let mut store = HardStateStore::open(dir)?;
@@ -174,11 +238,106 @@ impl Folder {
         })
     }
 
+    /// Makes the data folder of a cluster's node. Blocks.
+    ///
+    /// # Errors
+    /// Every [`OpenError`]; a folder that has anything in it is refused.
+    pub fn create_member(dir: &Path, member: &NewMember) -> Result<(), OpenError> {
+        let options = OpenOptions {
+            segment_bytes: member.segment_bytes,
+            now_unix_s: member.now_unix_s,
+            ..OpenOptions::default()
+        };
+        options.check()?;
+        make_dir(dir).map_err(|error| OpenError::io(dir, "create the folder", error))?;
+        refuse_foreign(dir)?;
+        let folder = Self::lock(dir)?;
+        let identity = Identity {
+            mode: Mode::Cluster,
+            cluster_id: member.cluster_id,
+            node_id: member.node_id,
+            // Below every cluster's log, so that whatever snapshot comes is news.
+            first_index: member
+                .genesis
+                .map_or(LogIndex(1), |genesis| genesis.first_index),
+            created_unix_s: member.now_unix_s,
+        };
+        let config = member.genesis.map(|genesis| genesis.config);
+        let made = folder.create_unless_there(&identity, config, member.segment_bytes)?;
+        match made {
+            true => Ok(()),
+            false => Err(foreign(dir, "it is a node's data folder already")),
+        }
+    }
+
+    /// Opens the folder of a cluster's node, which [`Folder::create_member`] made, and recovers its log.
+    ///
+    /// # Errors
+    /// Every [`OpenError`]; each names its remedy.
+    pub fn open_member(dir: &Path, options: &OpenOptions) -> Result<OpenedMember, OpenError> {
+        options.check()?;
+        let absent = |dir: &Path| OpenError::NoMember {
+            dir: dir.to_path_buf(),
+        };
+        if !dir.is_dir() || !disk::exists(&dir.join(IDENTITY_FILE)).unwrap_or(true) {
+            return Err(absent(dir));
+        }
+        let folder = Self::lock(dir)?;
+        let unfinished = disk::exists(&dir.join(CREATING_FILE))
+            .map_err(|e| OpenError::io(dir, "look into the folder", e))?;
+        if unfinished {
+            return Err(absent(dir));
+        }
+        let Some(identity) = identity::load(dir)? else {
+            return Err(absent(dir));
+        };
+        if identity.mode != Mode::Cluster {
+            return Err(OpenError::WrongMode {
+                dir: dir.to_path_buf(),
+                found: identity.mode,
+            });
+        }
+        let mut store = HardStateStore::open(dir)?;
+        let peers = PeersFile::open(dir, identity.cluster_id, identity.node_id)?;
+        if recovery::has_lost_memory(&store, options) {
+            return Err(OpenError::LostMemory {
+                dir: dir.to_path_buf(),
+            });
+        }
+        let (log, snapshot, recovery) = recovery::recover(dir, &identity, &mut store, options)?;
+        let incarnation = incarnation::load_or_draw(dir, &identity, &recovery, options)?;
+        let unknown = ConfigEntry {
+            index: log.index().base(),
+            config: Config::unknown(),
+        };
+        let begins = snapshot.as_ref().map_or(unknown, SnapshotReader::config);
+        let configs = ConfigEntry::list(Some(begins), &recovery.configs);
+        Ok(OpenedMember {
+            opened: Opened {
+                folder,
+                identity,
+                hard_state: store.state().hard,
+                store,
+                log,
+                snapshot,
+                recovery,
+            },
+            incarnation,
+            peers,
+            configs,
+        })
+    }
+
     /// Creates what belongs into a new folder; `false` when it is there already.
     ///
     /// The marker file tells a creation that was cut short, and served nobody, from a folder that
     /// has lost its identity.
-    fn create_unless_there(&self, options: &OpenOptions) -> Result<bool, OpenError> {
+    fn create_unless_there(
+        &self,
+        identity: &Identity,
+        config: Option<Config>,
+        segment_bytes: u32,
+    ) -> Result<bool, OpenError> {
         let dir = &self.dir;
         let io_error = |e| OpenError::io(dir, "create the data folder", e);
         let marker = dir.join(CREATING_FILE);
@@ -191,29 +350,27 @@ impl Folder {
         }
         disk::write_synced(&marker, b"").map_err(io_error)?;
         disk::sync_dir(dir).map_err(io_error)?;
-        // Never 0, which is no token.
-        let first_index = LogIndex((options.now_unix_s * INDEXES_PER_SECOND).max(1));
-        let identity = Identity {
-            mode: Mode::Single,
-            cluster_id: options.new_cluster_id,
-            node_id: options.new_node_id,
-            first_index,
-            created_unix_s: options.now_unix_s,
-        };
         let log_dir = dir.join(LOG_DIR);
+        let snapshot_dir = dir.join(SNAPSHOT_DIR);
         make_dir(&log_dir).map_err(io_error)?;
-        make_dir(&dir.join(SNAPSHOT_DIR)).map_err(io_error)?;
+        make_dir(&snapshot_dir).map_err(io_error)?;
         let spec = SegmentSpec {
             dir: log_dir,
             cluster_id: identity.cluster_id,
             use_number: UseNumber(1),
-            segment_bytes: options.segment_bytes,
+            segment_bytes,
             surplus: Vec::new(),
             reuse: None,
         };
-        begin_log(&spec, first_index, Term(0)).map_err(io_error)?;
+        begin_log(&spec, identity.first_index, Term(0)).map_err(io_error)?;
+        if let Some(config) = config {
+            begin_cluster(&snapshot_dir, identity, config).map_err(io_error)?;
+        }
+        if identity.mode == Mode::Cluster {
+            PeersFile::create(dir, identity.cluster_id, identity.node_id).map_err(io_error)?;
+        }
         HardStateStore::create(dir, NodeState::default()).map_err(io_error)?;
-        identity::create(dir, &identity).map_err(io_error)?;
+        identity::create(dir, identity).map_err(io_error)?;
         disk::sync_dir(dir).map_err(io_error)?;
         disk::remove_if_present(&marker).map_err(io_error)?;
         disk::sync_dir(dir).map_err(io_error)?;
@@ -235,9 +392,27 @@ impl Folder {
         let snapshot_dir = self.dir.join(SNAPSHOT_DIR);
         if disk::exists(&snapshot_dir)? {
             snapshot::sweep_unfinished(&snapshot_dir)?;
+            snapshot::remove_all(&snapshot_dir)?;
         }
         Ok(())
     }
+}
+
+/// What a cluster begins with, as a snapshot in front of its log: nobody holds anything, and these are
+/// its members.
+fn begin_cluster(dir: &Path, identity: &Identity, config: Config) -> io::Result<()> {
+    let index = identity.first_index.previous();
+    let writer = SnapshotWriter::create(&SnapshotSpec {
+        dir: dir.to_path_buf(),
+        cluster_id: identity.cluster_id,
+        meta: SnapshotMeta {
+            index,
+            term: Term(0),
+            position: Position::ZERO,
+        },
+        config: ConfigEntry { index, config },
+    })?;
+    writer.finish().map(drop)
 }
 
 /// Refuses a folder that has something in it and is neither a data folder nor one that is being

@@ -27,6 +27,9 @@ pub const STATE_MAGIC: [u8; 8] = *b"TCKSTA\xff\0";
 /// First bytes of the file of what is remembered of peers.
 pub const PEERS_MAGIC: [u8; 8] = *b"TCKPRS\xff\0";
 
+/// First bytes of the incarnation file.
+pub const INCARNATION_MAGIC: [u8; 8] = *b"TCKINC\xff\0";
+
 /// The version of every layout in this module.
 pub const FORMAT_VERSION: u32 = 1;
 
@@ -148,6 +151,22 @@ impl RecordKind {
     pub const fn is_entry(self) -> bool {
         matches!(self, Self::Noop | Self::Command | Self::Config)
     }
+}
+
+/// The incarnation file, one block; what is behind it is zero.
+#[derive(Debug, Clone, Copy, Pod, Zeroable)]
+#[repr(C)]
+pub struct IncarnationLayout {
+    /// [`INCARNATION_MAGIC`].
+    pub magic: [u8; 8],
+    /// [`FORMAT_VERSION`].
+    pub version: u32,
+    /// See [`seal_block`].
+    pub crc: u32,
+    /// Whose it is.
+    pub node_id: [u8; 16],
+    /// 128 random bits.
+    pub incarnation: [u8; 16],
 }
 
 /// The identity file, one block; what is behind it is zero.

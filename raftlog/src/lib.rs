@@ -90,6 +90,7 @@ mod error;
 mod folder;
 mod hardstate;
 mod identity;
+mod incarnation;
 mod index;
 mod log;
 mod parse;
@@ -105,7 +106,7 @@ mod writer;
 
 pub use batch::{BatchBuilder, BatchSummary, Control, EntryKind, Full};
 pub use error::OpenError;
-pub use folder::{Folder, OpenOptions, Opened};
+pub use folder::{Folder, Genesis, NewMember, OpenOptions, Opened, OpenedMember};
 pub use format::RecordKind;
 pub use hardstate::{HardStateStore, NodeState};
 pub use identity::Identity;

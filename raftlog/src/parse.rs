@@ -41,6 +41,22 @@ impl<'a> RecordRef<'a> {
         Some((record, size))
     }
 
+    /// Appends the record as it lies in a log, padding included.
+    pub fn encode(&self, out: &mut Vec<u8>) {
+        let header = RecordHeader {
+            // It was read from such a field, or its bound is far below 2^32.
+            payload_bytes: self.payload.len() as u32,
+            kind: self.kind as u8,
+            reserved: [0; 3],
+            term: self.term.0,
+            index: self.index.0,
+        };
+        let end = out.len() + padded_record_bytes(self.payload.len());
+        out.extend_from_slice(bytemuck::bytes_of(&header));
+        out.extend_from_slice(self.payload);
+        out.resize(end, 0);
+    }
+
     /// The configuration that it is, if it is one.
     #[must_use]
     pub fn config(&self) -> Option<ConfigEntry> {

@@ -20,7 +20,7 @@ use crate::raft::ConfigEntry;
 use crate::scan::{Scan, SegmentBytes, Verdict};
 use crate::segment::{self, Segment, SegmentSpec};
 use crate::snapshot::{self, SNAPSHOT_DIR, SnapshotMeta, SnapshotReader};
-use crate::types::{ClusterId, Durability, LogIndex, Position, Term, UseNumber};
+use crate::types::{ClusterId, Durability, LogIndex, Mode, Position, Term, UseNumber};
 use crate::writer::{Planner, Start};
 
 /// Bytes that recovery reads and writes at a time.
@@ -79,6 +79,44 @@ pub struct Trimmed {
     pub segments_dropped: usize,
 }
 
+fn scan_behind(covered: Option<SnapshotMeta>, identity: &Identity, segments: &[Segment]) -> Scan {
+    let mut scan = match covered {
+        Some(covered) => Scan::behind(identity.cluster_id, covered),
+        None => Scan::new(identity.cluster_id),
+    };
+    for segment in segments {
+        scan.segment(&bytes_of(segment), |_| {});
+    }
+    scan
+}
+
+/// Drops the log and begins a new one behind a snapshot.
+fn restart_log(
+    log_dir: &Path,
+    identity: &Identity,
+    covered: &SnapshotMeta,
+    options: &OpenOptions,
+) -> Result<(), OpenError> {
+    let io_error = |e| OpenError::io(log_dir, "begin the log behind a snapshot", e);
+    let old = segment::list(log_dir).map_err(io_error)?;
+    let spec = SegmentSpec {
+        dir: log_dir.to_path_buf(),
+        cluster_id: identity.cluster_id,
+        use_number: use_after(log_dir, &old)?,
+        segment_bytes: options.segment_bytes,
+        surplus: Vec::new(),
+        reuse: None,
+    };
+    begin_log(&spec, covered.index.next(), covered.term).map_err(io_error)?;
+    segment::remove_oldest_first(log_dir, &old).map_err(io_error)
+}
+
+/// Whether the last run kept its log in memory only, and the machine went down under it.
+pub(crate) fn has_lost_memory(store: &HardStateStore, options: &OpenOptions) -> bool {
+    let before = store.state();
+    is_lost(before, before.boot_id == options.boot_id)
+}
+
 /// Recovers the log, and records that it is good under this boot.
 pub(crate) fn recover(
     dir: &Path,
@@ -93,6 +131,7 @@ pub(crate) fn recover(
     sweep_unfinished(log_dir).map_err(io_error)?;
     make_dir(snapshot_dir)
         .and_then(|()| snapshot::sweep_unfinished(snapshot_dir))
+        .and_then(|()| disk::remove_if_present(&snapshot::received_path(snapshot_dir)))
         .map_err(|e| OpenError::io(snapshot_dir, "look for snapshots", e))?;
     let lost_memory_log = if is_lost(&before, same_boot) {
         let first_index = replace_log(log_dir, identity, store, options)?;
@@ -107,12 +146,14 @@ pub(crate) fn recover(
     let (snapshot, damaged_snapshot) = newest_whole(snapshot_dir, identity.cluster_id)?;
     let covered = snapshot.as_ref().map(SnapshotReader::meta);
     let mut segments = open_segments(log_dir, identity)?;
-    let mut scan = match covered {
-        Some(covered) => Scan::behind(identity.cluster_id, covered),
-        None => Scan::new(identity.cluster_id),
-    };
-    for segment in &segments {
-        scan.segment(&bytes_of(segment), |_| {});
+    let mut scan = scan_behind(covered, identity, &segments);
+    if let Some(covered) = covered
+        && identity.mode == Mode::Cluster
+        && scan.was_overtaken(same_boot)
+    {
+        restart_log(log_dir, identity, &covered, options)?;
+        segments = open_segments(log_dir, identity)?;
+        scan = scan_behind(Some(covered), identity, &segments);
     }
     let trimmed = match scan.verdict(same_boot) {
         Verdict::Clean => None,
@@ -121,11 +162,14 @@ pub(crate) fn recover(
             return Err(damaged_snapshot.unwrap_or_else(|| corrupt(log_dir, at, why)));
         }
         Verdict::TornTail { at, why } => {
-            // First of all, so that a start cut short in what follows still skips them.
-            let floor = scan.index().next_index().plus(GAP_INDEXES);
-            store
-                .update(|state| state.next_index_floor = state.next_index_floor.max(floor))
-                .map_err(io_error)?;
+            // First of all, so that a start cut short in what follows still skips them. In a
+            // cluster a majority has what was acknowledged.
+            if identity.mode == Mode::Single {
+                let floor = scan.index().next_index().plus(GAP_INDEXES);
+                store
+                    .update(|state| state.next_index_floor = state.next_index_floor.max(floor))
+                    .map_err(io_error)?;
+            }
             let segments_dropped = trim(log_dir, &segments, scan.end()).map_err(io_error)?;
             segments.retain(|segment| segment.use_number() <= scan.end().use_number());
             Some(Trimmed {

@@ -160,6 +160,20 @@ impl Scan {
     /// only the process may have died, and the page cache still has all that it wrote.
     #[must_use]
     pub fn verdict(&self, same_boot: bool) -> Verdict {
+        self.judge(same_boot, self.short_of_the_snapshot())
+    }
+
+    /// Whether the log is sound, and ends before a snapshot that came from another node: a crash came between
+    /// installing it and dropping the log. Such a snapshot's header has no position of this log.
+    #[must_use]
+    pub fn was_overtaken(&self, same_boot: bool) -> bool {
+        let overtaken = self.covered.is_some_and(|covered| {
+            covered.position == Position::ZERO && self.index.next_index() <= covered.index
+        });
+        overtaken && !matches!(self.judge(same_boot, None), Verdict::Corrupt { .. })
+    }
+
+    fn judge(&self, same_boot: bool, short_of_the_snapshot: Option<Verdict>) -> Verdict {
         if let Some((at, why)) = self.broken {
             return Verdict::Corrupt { at, why };
         }
@@ -170,7 +184,7 @@ impl Scan {
                     why: "the log's first batch is missing",
                 };
             }
-            return self.short_of_the_snapshot().unwrap_or(Verdict::Clean);
+            return short_of_the_snapshot.unwrap_or(Verdict::Clean);
         };
         let at = damage.at;
         if self.batches == 0 {
@@ -187,7 +201,7 @@ impl Scan {
         }
         match damage.beyond_one_batch {
             Some(why) if same_boot => Verdict::Corrupt { at, why },
-            _ => self.short_of_the_snapshot().unwrap_or(Verdict::TornTail {
+            _ => short_of_the_snapshot.unwrap_or(Verdict::TornTail {
                 at,
                 why: damage.why,
             }),

@@ -141,6 +141,31 @@ macro_rules! hex_id {
     };
 }
 
+/// 32 lower-case hex digits, as they are printed.
+fn parse_id(text: &str) -> Option<[u8; 16]> {
+    let is_digit = |c: char| matches!(c, '0'..='9' | 'a'..='f');
+    if text.len() != 32 || !text.chars().all(is_digit) {
+        return None;
+    }
+    u128::from_str_radix(text, 16).ok().map(u128::to_be_bytes)
+}
+
+impl NodeId {
+    /// Parses what `Display` prints: 32 lower-case hex digits. `None` for anything else.
+    #[must_use]
+    pub fn parse(text: &str) -> Option<Self> {
+        parse_id(text).map(Self)
+    }
+}
+
+impl ClusterId {
+    /// Parses what `Display` prints: 32 lower-case hex digits. `None` for anything else.
+    #[must_use]
+    pub fn parse(text: &str) -> Option<Self> {
+        parse_id(text).map(Self)
+    }
+}
+
 hex_id!(NodeId);
 hex_id!(ClusterId);
 hex_id!(BootId);

@@ -93,6 +93,7 @@ kinds! {
     RELEASE = 32,
     RELEASE_ANSWER = 33,
     STATE_HASH = 34,
+    READY = 35,
 }
 
 /// What a frame says.
@@ -213,6 +214,8 @@ pub enum Body<'a> {
         /// The sum of the locks' hashes.
         hash: u128,
     },
+    /// Kind 35: The sender leads in the frame's term, and serves clients. Empty.
+    Ready,
 }
 
 impl<'a> Body<'a> {
@@ -239,6 +242,7 @@ impl<'a> Body<'a> {
             Self::Release { .. } => kind::RELEASE,
             Self::ReleaseAnswer { .. } => kind::RELEASE_ANSWER,
             Self::StateHash { .. } => kind::STATE_HASH,
+            Self::Ready => kind::READY,
         }
     }
 
@@ -314,7 +318,8 @@ impl<'a> Body<'a> {
             | Self::DoYouLead
             | Self::NotLeading
             | Self::TermOver
-            | Self::NeedsSnapshot => {}
+            | Self::NeedsSnapshot
+            | Self::Ready => {}
             Self::Release { number, token, key } => {
                 put_u64(out, number);
                 put_u64(out, token);
@@ -419,6 +424,7 @@ impl<'a> Body<'a> {
                 index: reader.u64()?,
                 hash: u128::from_le_bytes(reader.array()?),
             },
+            kind::READY => Self::Ready,
             _ => return None,
         })
     }

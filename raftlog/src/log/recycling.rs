@@ -6,7 +6,7 @@ use super::{Log, Retired};
 use crate::limits::{MAX_SEGMENTS, SEGMENT_HEADER_BYTES};
 use crate::raft::ConfigEntry;
 use crate::segment::{Segment, SegmentSpec};
-use crate::snapshot::{Reserve, SnapshotMeta, SnapshotSpec};
+use crate::snapshot::{InstallSpec, Reserve, SnapshotMeta, SnapshotSpec, path_of, received_path};
 use crate::types::{LogIndex, UseNumber};
 
 impl Log {
@@ -85,6 +85,22 @@ impl Log {
                 position: self.planner.synced_end(),
             },
             config,
+        }
+    }
+
+    /// Where this node's snapshot up to `index` lies.
+    #[must_use]
+    pub fn snapshot_path(&self, index: LogIndex) -> std::path::PathBuf {
+        path_of(&self.snapshot_dir, index)
+    }
+
+    /// What a snapshot from another node is installed with.
+    #[must_use]
+    pub fn install_spec(&self) -> InstallSpec {
+        InstallSpec {
+            dir: self.snapshot_dir.clone(),
+            received: received_path(&self.snapshot_dir),
+            cluster_id: self.cluster_id,
         }
     }
 

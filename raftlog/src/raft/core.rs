@@ -11,7 +11,7 @@ use super::message::{Body, EntryId, Message, Report, Snapshot};
 use super::progress::Progress;
 use super::start::{ExtentKind, Start, StartError, Timing, check_configs};
 use super::transfer::Transfer;
-use super::types::{AppendKind, Epoch, Input, Output, Role};
+use super::types::{AppendKind, Epoch, Input, Output, PeerProgress, Role};
 use crate::limits::{MAX_LEARNERS, MAX_UNCOMMITTED_BYTES, MAX_UNCOMMITTED_ENTRIES, MAX_VOTERS};
 use crate::types::{HardState, LogIndex, NodeId, Term};
 
@@ -235,6 +235,16 @@ impl Core {
     #[must_use]
     pub fn commit(&self) -> LogIndex {
         self.commit
+    }
+
+    /// The other members, as this node knows them: how far a leader has matched their logs, and when it
+    /// heard them last.
+    pub fn peers(&self) -> impl Iterator<Item = PeerProgress> + '_ {
+        self.peers.iter().map(|peer| PeerProgress {
+            node: peer.id,
+            matched: peer.matched,
+            heard_ms: peer.heard_ms,
+        })
     }
 
     /// The index of this leader's no-op: it is ready once that is applied. `None` unless it leads.

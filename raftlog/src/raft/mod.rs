@@ -42,5 +42,5 @@ pub use self::core::Core;
 pub use self::message::{Body, EntryId, Message, Report, Run, Snapshot};
 pub use self::start::{Extent, ExtentKind, Start, StartError, Timing};
 pub use self::types::{
-    AppendKind, Epoch, Input, Output, RefusalReason, Role, Source, TransferResult,
+    AppendKind, Epoch, Input, Output, PeerProgress, RefusalReason, Role, Source, TransferResult,
 };

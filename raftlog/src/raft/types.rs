@@ -116,6 +116,17 @@ pub enum Input {
     },
 }
 
+/// What a leader knows of another member.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct PeerProgress {
+    /// Which.
+    pub node: NodeId,
+    /// Its log is the leader's up to here, and persisted.
+    pub matched: LogIndex,
+    /// When it was last heard in this term, by the clock of the ticks.
+    pub heard_ms: u64,
+}
+
 /// Something to do, in the order given.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Output {

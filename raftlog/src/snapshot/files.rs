@@ -20,6 +20,11 @@ pub(super) fn unfinished_path_of(dir: &Path, index: LogIndex) -> PathBuf {
     dir.join(format!("{:016x}.new", index.0))
 }
 
+/// Where a snapshot from another node is put together.
+pub(crate) fn received_path(dir: &Path) -> PathBuf {
+    dir.join("received")
+}
+
 /// The indexes of the snapshots in a folder, ascending; none when there is no folder.
 pub(crate) fn list(dir: &Path) -> io::Result<Vec<LogIndex>> {
     let mut found = Vec::new();

@@ -7,6 +7,7 @@
 
 mod files;
 mod format;
+mod install;
 mod reader;
 mod reserve;
 mod writer;
@@ -16,8 +17,9 @@ pub use format::{
     SNAPSHOT_TRAILER_BYTES, SnapshotHeader, SnapshotMeta, SnapshotTrailer, TRAILER_MAGIC,
     padded_chunk_bytes,
 };
+pub use install::InstallSpec;
 pub use reader::SnapshotReader;
 pub use reserve::Reserve;
 pub use writer::{SnapshotSpec, SnapshotWriter};
 
-pub(crate) use files::{SNAPSHOT_DIR, list, remove_all, sweep_unfinished};
+pub(crate) use files::{SNAPSHOT_DIR, list, path_of, received_path, remove_all, sweep_unfinished};

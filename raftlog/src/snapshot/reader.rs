@@ -38,7 +38,19 @@ impl SnapshotReader {
         cluster_id: ClusterId,
         index: LogIndex,
     ) -> Result<Self, OpenError> {
-        let path = path_of(dir, index);
+        Self::open_file(&path_of(dir, index), cluster_id, index)
+    }
+
+    /// The same of a file that may have any name.
+    ///
+    /// # Errors
+    /// As [`SnapshotReader::open`].
+    pub(crate) fn open_file(
+        path: &Path,
+        cluster_id: ClusterId,
+        index: LogIndex,
+    ) -> Result<Self, OpenError> {
+        let path = path.to_path_buf();
         let file = disk::open(&path).map_err(|e| OpenError::io(&path, "open the snapshot", e))?;
         let file_bytes =
             disk::size(&file).map_err(|e| OpenError::io(&path, "look at the snapshot", e))?;

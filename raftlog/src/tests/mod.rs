@@ -4,6 +4,7 @@ mod batches;
 mod configs;
 mod disk_errors;
 mod document;
+mod members;
 mod memlog;
 mod powercut;
 mod recovery;

@@ -5,6 +5,7 @@ use std::fs;
 use std::path::{Path, PathBuf};
 
 use ticketing_raftlog::limits::MIN_SEGMENT_BYTES;
+use ticketing_raftlog::peers::Incarnation;
 use ticketing_raftlog::{
     BootId, ClusterId, Durability, EntryKind, Folder, Log, LogIndex, NodeId, OpenError,
     OpenOptions, Opened, PendingWrite, Position, Term, blocking,
@@ -24,6 +25,7 @@ pub fn options(boot_id: BootId, durability: Durability) -> OpenOptions {
         retired_segments: 2,
         new_cluster_id: ClusterId([0xc; 16]),
         new_node_id: NodeId([0xd; 16]),
+        new_incarnation: Incarnation([0xe; 16]),
     }
 }
 
