@@ -12,7 +12,7 @@ FUZZ_FLAGS := -Cpasses=sancov-module -Cllvm-args=-sanitizer-coverage-level=4 \
 FUZZ_HOST := $(shell rustc -vV | sed -n 's/^host: //p')
 FUZZ_SECONDS ?= 60
 
-.PHONY: help build test verify fix quick-tests bench trace-hand-over raft-step crowds bounds fuzz powercut powercut-quick powercut-nosync sim sim-quick sim-mutants coverage release
+.PHONY: help build test verify fix quick-tests bench trace-hand-over raft-step crowds bounds fuzz powercut powercut-quick powercut-nosync sim sim-quick sim-mutants coverage release failover soak chaos-quick cluster-up cluster-down cluster-status
 
 help:
 	@echo 'make test      every test that CI runs'
@@ -28,6 +28,9 @@ help:
 	@echo 'make powercut-nosync  the same without syncs: succeeds when that is found out'
 	@echo 'make sim       whole clusters in virtual time; SEED=n tells one run, COUNT=n runs many'
 	@echo 'make sim-mutants  mistakes made on purpose, and which checker finds each'
+	@echo 'make cluster-up / cluster-status / cluster-down  a cluster of three on this machine'
+	@echo 'make failover  how long nobody is granted anything when a cluster loses its leader (root); ROUNDS=n'
+	@echo 'make soak      a cluster under load while nodes are killed, cut off, replaced (root); MINUTES=n NODES=n SEED=n'
 	@echo 'make coverage  which regions of the Raft core and of recovery the tests run; needs llvm-cov'
 	@echo 'make build     the server, optimised'
 
@@ -127,6 +130,58 @@ powercut-nosync:
 	@grep -qE ': at cut ([2-9]|[1-9][0-9]+): ' $(NO_SYNC)/log \
 		|| { echo 'powercut-nosync: FAILED: it failed, but at no cut'; exit 1; }
 	@echo 'powercut-nosync: without syncs the test fails, as it should'
+
+# Clusters of real processes in a network namespace of their own. Needs root, unshare, ip and nft. SEED=n draws
+# other faults. What counts as time without a grant is the longest silence from the event on.
+ROUNDS ?= 20
+MINUTES ?= 10
+NODES ?= 3
+CLUSTER_TESTS = $(RELEASE)/cluster-tests --server $(RELEASE)/ticketing --nodes $(NODES)
+
+failover: release
+	$(CLUSTER_TESTS) failover --rounds $(ROUNDS)
+
+soak: release
+	$(CLUSTER_TESTS) chaos --seconds $$(( $(MINUTES) * 60 )) --seed $(or $(SEED),$(shell date +%s))
+
+# What CI runs of them.
+chaos-quick: release
+	$(CLUSTER_TESTS) chaos --seconds 60 --seed 1
+	$(MAKE) --no-print-directory failover ROUNDS=3
+
+# A cluster of three on this machine, under $(TARGET)/cluster.
+CLUSTER := $(TARGET)/cluster
+
+cluster-up: build
+	@[ ! -e $(CLUSTER) ] || { echo '$(CLUSTER) is there already: make cluster-down first'; exit 1; }
+	$(RELEASE)/ticketing cluster init --dir $(CLUSTER) --nodes 3
+	@for slot in 0 1 2; do \
+		$(RELEASE)/ticketing serve --config $(CLUSTER)/slot-$$slot/ticketing.toml \
+			> $(CLUSTER)/slot-$$slot/log.txt 2>&1 & echo $$! > $(CLUSTER)/slot-$$slot/pid; \
+	done
+	@for slot in 0 1 2; do \
+		tries=0; until grep -q '^ticketing ready' $(CLUSTER)/slot-$$slot/log.txt; do \
+			tries=$$((tries + 1)); [ $$tries -lt 100 ] || { cat $(CLUSTER)/slot-$$slot/log.txt; exit 1; }; \
+			sleep 0.1; \
+		done; \
+		grep '^ticketing ready' $(CLUSTER)/slot-$$slot/log.txt; \
+	done
+	@echo "client token         $$(cat $(CLUSTER)/slot-0/client.token)"
+	@echo "identity fingerprint $$($(RELEASE)/ticketing cluster fingerprint --dir $(CLUSTER))"
+
+cluster-status:
+	@$(RELEASE)/ticketing status --admin 127.0.0.1:7225,127.0.0.1:7226,127.0.0.1:7227
+
+# Ends only what cluster-up started, by its process ids.
+cluster-down:
+	@[ -e $(CLUSTER) ] || { echo '$(CLUSTER) is not there'; exit 1; }
+	@for pid in $(CLUSTER)/slot-*/pid; do \
+		number=$$(cat $$pid); \
+		if [ "$$(readlink /proc/$$number/exe)" = "$$(readlink -f $(RELEASE)/ticketing)" ]; then \
+			kill $$number; while kill -0 $$number 2> /dev/null; do sleep 0.05; done; \
+		fi; \
+	done
+	rm -rf $(CLUSTER)
 
 # Whole clusters of the pure code in virtual time, from one seed each. SEED=n tells that run's story;
 # otherwise COUNT seeds from FROM, which the clock chooses unless it is given.

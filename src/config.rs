@@ -14,9 +14,14 @@ use crate::limits;
 use crate::runtime::Cores;
 use crate::security::files;
 use crate::security::tls::Acceptor;
-use crate::security::token::{CLIENT_TOKEN_VARIABLE, Token};
+use crate::security::token::{CLIENT_TOKEN_VARIABLE, Token, Tokens};
 
-/// A single node's configuration, checked.
+mod cluster;
+
+pub use cluster::ClusterConfig;
+use cluster::FilePeers;
+
+/// A node's configuration, checked.
 #[derive(Clone, Debug)]
 pub struct Config {
     /// Where clients connect.
@@ -30,7 +35,7 @@ pub struct Config {
     /// Where metrics, health and status are served.
     pub admin: Option<SocketAddr>,
     /// What a client must know.
-    pub client_token: Token,
+    pub client_tokens: Tokens,
     /// TLS towards clients.
     pub tls: Option<Acceptor>,
     /// Whether the consensus role runs on the first shard's executor.
@@ -41,6 +46,10 @@ pub struct Config {
     pub limits: Limits,
     /// How the log lies on the disk.
     pub log: LogConfig,
+    /// The file that all of it came from, if it came from one.
+    pub source: Option<PathBuf>,
+    /// The other nodes; none of a single node.
+    pub cluster: Option<ClusterConfig>,
 }
 
 /// How the log lies on the disk (see [`crate::limits`]).
@@ -220,6 +229,7 @@ struct FileConfig {
     durability: FileDurability,
     admin: Option<FileAddress>,
     client_token_file: Option<PathBuf>,
+    previous_client_token_file: Option<PathBuf>,
     #[serde(default)]
     consensus_core: ConsensusCore,
     #[serde(default)]
@@ -229,6 +239,9 @@ struct FileConfig {
     limits: FileLimits,
     #[serde(default)]
     log: FileLog,
+    slot: Option<u8>,
+    admin_token_file: Option<PathBuf>,
+    peers: Option<FilePeers>,
 }
 
 #[derive(Debug, Deserialize)]
@@ -276,6 +289,7 @@ struct FileTls {
 #[serde(rename_all = "lowercase")]
 enum FileMode {
     Single,
+    Cluster,
 }
 
 #[derive(Clone, Copy, Debug, Default, Deserialize)]
@@ -307,19 +321,21 @@ impl Config {
     /// Every problem at once.
     pub fn from_flags(flags: SingleFlags) -> Result<Self, Problems> {
         let mut problems = Vec::new();
-        let client_token = token(None, &mut problems);
+        let client_token = token(None, CLIENT_TOKEN_VARIABLE, &mut problems);
         let config = Self {
             listen: flags.listen,
             data_dir: flags.data_dir,
             shards: shards(flags.shards, &mut problems),
             durability: flags.durability,
             admin: flags.admin,
-            client_token,
+            client_tokens: Tokens::one(client_token),
             tls: None,
             consensus_shared: ConsensusCore::default().is_shared(cores()),
             cores: CoreChoice::default(),
             limits: Limits::default(),
             log: LogConfig::default(),
+            source: None,
+            cluster: None,
         };
         config.check(problems)
     }
@@ -339,10 +355,36 @@ impl Config {
                 .map_or(1, |span| text[..span.start].matches('\n').count() + 1);
             Problems::one(format!("{shown}, line {line}: {}", error.message()))
         })?;
-        let FileMode::Single = parsed.mode;
         let base = path.parent().unwrap_or(Path::new("."));
         let mut problems = Vec::new();
-        let token_file = parsed.client_token_file.map(|file| base.join(file));
+        let token_files = TokenFiles {
+            current: parsed.client_token_file.map(|file| base.join(file)),
+            previous: parsed
+                .previous_client_token_file
+                .map(|file| base.join(file)),
+        };
+        let client_tokens = token_files.read(CLIENT_TOKEN_VARIABLE, &mut problems);
+        let cluster = match (parsed.mode, parsed.peers) {
+            (FileMode::Single, None) if parsed.slot.is_none() => None,
+            (FileMode::Single, _) => {
+                problems.push(
+                    "slot and [peers] are of a cluster's node: set mode = \"cluster\", or leave them out"
+                        .to_owned(),
+                );
+                None
+            }
+            (FileMode::Cluster, None) => {
+                problems.push(
+                    "a cluster's node needs [peers], with listen, addresses and token_file: \
+                     `ticketing cluster init` writes such files"
+                        .to_owned(),
+                );
+                None
+            }
+            (FileMode::Cluster, Some(peers)) => {
+                peers.checked(parsed.slot, parsed.admin_token_file, base, &mut problems)
+            }
+        };
         let config = Self {
             listen: parsed.listen.0,
             data_dir: base.join(parsed.data_dir),
@@ -352,12 +394,14 @@ impl Config {
                 FileDurability::Memory => Durability::Memory,
             },
             admin: parsed.admin.map(|admin| admin.0),
-            client_token: token(token_file.as_deref(), &mut problems),
+            client_tokens,
             tls: tls(parsed.tls, base, &mut problems),
             consensus_shared: parsed.consensus_core.is_shared(cores()),
             cores: parsed.cores,
             limits: parsed.limits.checked(&mut problems),
             log: parsed.log.checked(&mut problems),
+            source: Some(path.to_path_buf()),
+            cluster,
         };
         config.check(problems)
     }
@@ -370,7 +414,7 @@ impl Config {
     }
 
     fn check(self, mut problems: Vec<String>) -> Result<Self, Problems> {
-        if self.client_token.is_none() && !self.listen.ip().is_loopback() {
+        if self.client_tokens.current.is_none() && !self.listen.ip().is_loopback() {
             problems.push(format!(
                 "listen = {}: an address that others can reach needs a client token: set \
                  {CLIENT_TOKEN_VARIABLE}, or client_token_file in a config file; or listen on 127.0.0.1",
@@ -389,6 +433,9 @@ impl Config {
                     "admin = {admin}: clients connect there; give it a port of its own"
                 ));
             }
+        }
+        if let Some(cluster) = &self.cluster {
+            cluster.check(&self, &mut problems);
         }
         if let CoreChoice::These(named) = &self.cores
             && let Err(problem) = Cores::named(named, self.executors())
@@ -562,10 +609,32 @@ fn cores() -> usize {
     std::thread::available_parallelism().map_or(1, usize::from)
 }
 
-fn token(file: Option<&Path>, problems: &mut Vec<String>) -> Token {
+/// Where a token and the one before it are kept.
+struct TokenFiles {
+    current: Option<PathBuf>,
+    previous: Option<PathBuf>,
+}
+
+impl TokenFiles {
+    fn read(&self, variable: &str, problems: &mut Vec<String>) -> Tokens {
+        let current = token(self.current.as_deref(), variable, problems);
+        let previous = self.previous.as_deref().map(Token::from_file);
+        let previous =
+            previous.and_then(|read| read.map_err(|problem| problems.push(problem)).ok());
+        if current.is_none() && previous.is_some() {
+            problems.push(
+                "a previous token without a current one lets everybody in: name the current one's file"
+                    .to_owned(),
+            );
+        }
+        Tokens { current, previous }
+    }
+}
+
+fn token(file: Option<&Path>, variable: &str, problems: &mut Vec<String>) -> Token {
     // As bytes: a token that is no text must not count as none.
-    let found = match std::env::var_os(CLIENT_TOKEN_VARIABLE) {
-        Some(value) if !value.is_empty() => Token::new(value.as_bytes(), CLIENT_TOKEN_VARIABLE),
+    let found = match std::env::var_os(variable) {
+        Some(value) if !value.is_empty() => Token::new(value.as_bytes(), variable),
         _ => match file {
             Some(file) => Token::from_file(file),
             None => Ok(Token::none()),

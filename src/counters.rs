@@ -79,6 +79,8 @@ pub struct ShardCounters {
     pub answered_indeterminate: Counter,
     /// Answers sent: an error with a code.
     pub answered_error: Counter,
+    /// Replies M.
+    pub answered_moved: Counter,
     /// Leases that ran out and took a lock back.
     pub expired: Counter,
     /// Grants released because their requester was gone.

@@ -29,11 +29,16 @@ pub enum Fatal {
     Executor = 16,
     /// A mapped part of the log could not be read back from the disk (SIGBUS).
     MappedRead = 17,
+    /// Another node has taken this one's place. Never restart it.
+    Replaced = 18,
+    /// Most of the cluster's nodes do not believe that this is the node it says: its folder is a copy, an
+    /// old backup, or has lost something. Never restart on it.
+    Unwelcome = 19,
 }
 
 impl Fatal {
     /// Every reason there is, for documentation and its test.
-    pub const ALL: [Fatal; 8] = [
+    pub const ALL: [Fatal; 10] = [
         Fatal::Environment,
         Fatal::Listen,
         Fatal::Folder,
@@ -42,6 +47,8 @@ impl Fatal {
         Fatal::Panic,
         Fatal::Executor,
         Fatal::MappedRead,
+        Fatal::Replaced,
+        Fatal::Unwelcome,
     ];
 
     /// The process exit code.

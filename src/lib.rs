@@ -9,6 +9,7 @@
 
 pub mod admin;
 pub mod cli;
+pub mod cluster_view;
 pub mod config;
 pub mod consensus;
 pub mod counters;
@@ -18,9 +19,11 @@ pub mod limits;
 pub mod locks;
 pub mod node;
 pub mod node_signals;
+pub mod operator;
+pub mod peers;
 pub mod probe;
+pub mod requests;
 pub mod runtime;
 pub mod security;
 pub mod shard;
-pub mod stop_request;
 pub mod watchdog;

@@ -35,6 +35,68 @@ pub const CORE_AWAY_FACTOR: u32 = 10;
 /// See [`CORE_AWAY_FACTOR`].
 pub const CORE_AWAY_MOST: Duration = Duration::from_millis(100);
 
+/// Bytes that may wait to be sent to one peer; what comes beyond is lost, and the Raft core sends it
+/// again. Twice the core's window.
+pub const PEER_OUTPUT_BYTES: usize = 16 << 20;
+
+/// Bytes from all peers that may wait for the consensus role; beyond it their sockets are not read.
+pub const PEER_INPUT_BYTES: usize = 32 << 20;
+
+/// Bytes read from a peer at once; a longer frame makes room for itself.
+pub const PEER_READ_BYTES: usize = 64 << 10;
+
+/// Frames from peers taken in before the rest of a turn: appends and answers must not wait for a flood.
+pub const PEER_EVENTS_PER_TURN: usize = 256;
+
+/// How long after it listens for clients a node may be handed leadership: until then clients may still
+/// be waiting before they come back to it.
+pub const FIT_TO_LEAD_AFTER_MS: u64 = 4_000;
+
+/// Connections on the peer port that have not passed the greeting. Beyond it a new one is closed
+/// without a byte.
+pub const PEER_STRANGERS: usize = 64;
+
+/// How long a greeting between two nodes may take.
+pub const PEER_GREETING_TIMEOUT: Duration = Duration::from_secs(2);
+
+/// How long connecting to a peer may take.
+pub const PEER_CONNECT_TIMEOUT: Duration = Duration::from_millis(500);
+
+/// How long a peer's machine may leave sent bytes unacknowledged before the connection is given up. Without
+/// it the kernel waits twice as long each time before it sends them again, for up to two minutes, and a
+/// network that is whole again would go unnoticed.
+pub const PEER_UNACKNOWLEDGED: Duration = Duration::from_secs(1);
+
+/// The first pause before a peer that refused a connection is dialled again; it doubles each time.
+pub const PEER_REDIAL_FIRST_MS: u64 = 10;
+/// See [`PEER_REDIAL_FIRST_MS`].
+pub const PEER_REDIAL_MOST_MS: u64 = 500;
+
+/// How long a follower waits for a leader before it stands for election, at least; at most twice that. A
+/// leader that has not heard a majority for that long gives up.
+pub const ELECTION_MS: u64 = 300;
+
+/// Between two rounds of a leader's heartbeats.
+pub const HEARTBEAT_MS: u64 = 40;
+
+/// How often a node of a cluster publishes what the admin address shows of the others.
+pub const PUBLISH_CLUSTER_MS: u64 = 50;
+
+/// How long an operator's order may take until it has begun.
+pub const ORDER_WITHIN: Duration = Duration::from_secs(2);
+
+/// How long a request waits for a leader that is about to serve, or that is being handed over to.
+pub const PARKED_MS: u64 = 300;
+
+/// Requests that wait so on one shard; beyond it they are told at once that no leader is known.
+pub const PARKED_MOST: usize = 16_384;
+
+/// How long to wait for an answer before a leader is asked again to release a grant that nobody wants.
+pub const ORPHAN_RETRY_MS: u64 = 150;
+
+/// Grants that one shard has released so; of more than that the leases end.
+pub const ORPHANS_MOST: usize = 4_096;
+
 /// Requests that an executor may have for its io_uring before it must make them.
 pub const RING_DEPTH: u32 = 256;
 

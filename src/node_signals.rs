@@ -11,6 +11,8 @@ pub struct NodeSignals {
     stop: AtomicBool,
     log_full: AtomicBool,
     listening: AtomicU16,
+    port_wanted: AtomicBool,
+    port_open: AtomicBool,
 }
 
 impl NodeSignals {
@@ -34,6 +36,28 @@ impl NodeSignals {
     #[must_use]
     pub fn log_full(&self) -> bool {
         self.log_full.load(Ordering::Acquire)
+    }
+
+    /// This node of a cluster has something to tell clients: the client port is wanted.
+    pub fn want_port(&self) {
+        self.port_wanted.store(true, Ordering::Release);
+    }
+
+    /// True once the client port is wanted.
+    #[must_use]
+    pub fn port_wanted(&self) -> bool {
+        self.port_wanted.load(Ordering::Acquire)
+    }
+
+    /// The client port is this process's: ring the shards' doorbells afterwards.
+    pub fn open_port(&self) {
+        self.port_open.store(true, Ordering::Release);
+    }
+
+    /// True once the shards of a cluster's node may listen.
+    #[must_use]
+    pub fn port_open(&self) -> bool {
+        self.port_open.load(Ordering::Acquire)
     }
 
     /// One more shard listens.

@@ -27,7 +27,9 @@ fn every_exit_code_is_in_the_operations_guide_and_no_other() {
 #[test]
 fn the_configuration_in_the_operations_guide_is_valid_and_its_values_the_defaults() {
     let guide = document("docs/operations.md");
-    let example = guide
+    let chapter = guide.split("## The configuration file").nth(1);
+    let example = chapter
+        .expect("the chapter")
         .split("```toml\n")
         .nth(1)
         .and_then(|rest| rest.split("```").next())

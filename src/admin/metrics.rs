@@ -94,6 +94,7 @@ const ANSWERS: &[(&str, OfShard)] = &[
     ("busy", |s| &s.answered_busy),
     ("indeterminate", |s| &s.answered_indeterminate),
     ("error", |s| &s.answered_error),
+    ("moved", |s| &s.answered_moved),
 ];
 
 /// Sums over all shards that come and go.

@@ -2,6 +2,7 @@
 //! only reads published counters. Nothing here can slow a shard down.
 
 mod metrics;
+mod orders;
 mod view;
 
 use std::io;
@@ -13,16 +14,21 @@ use axum::Router;
 use axum::extract::State;
 use axum::http::{StatusCode, header};
 use axum::response::IntoResponse;
-use axum::routing::get;
+use axum::routing::{get, post};
 
-pub use view::{MemberStatus, NodeStatus, NodeView};
+pub use orders::{Desk, OrderBody};
+pub use view::{ClusterStatus, MemberStatus, NodeStatus, NodeView};
 
 /// Serves the admin address on a thread of its own, and gives the address back
 /// as the kernel bound it.
 ///
 /// # Errors
 /// The kernel's reason when the address cannot be used.
-pub fn start(address: SocketAddr, view: Arc<NodeView>) -> io::Result<SocketAddr> {
+pub fn start(
+    address: SocketAddr,
+    view: Arc<NodeView>,
+    desk: Option<Desk>,
+) -> io::Result<SocketAddr> {
     let listener = TcpListener::bind(address)?;
     let bound = listener.local_addr()?;
     listener.set_nonblocking(true)?;
@@ -34,7 +40,7 @@ pub fn start(address: SocketAddr, view: Arc<NodeView>) -> io::Result<SocketAddr>
         .spawn(move || {
             let served = runtime.block_on(async move {
                 let listener = tokio::net::TcpListener::from_std(listener)?;
-                axum::serve(listener, router(view)).await
+                axum::serve(listener, router(view, desk)).await
             });
             if let Err(error) = served {
                 tracing::error!("the admin address is not served any more: {error}");
@@ -43,13 +49,19 @@ pub fn start(address: SocketAddr, view: Arc<NodeView>) -> io::Result<SocketAddr>
     Ok(bound)
 }
 
-fn router(view: Arc<NodeView>) -> Router {
+fn router(view: Arc<NodeView>, desk: Option<Desk>) -> Router {
+    let orders = desk.map(|desk| {
+        Router::new()
+            .route("/orders", post(orders::take))
+            .with_state(Arc::new(desk))
+    });
     Router::new()
         .route("/healthz", get(|| async { "alive\n" }))
         .route("/readyz", get(ready))
         .route("/metrics", get(exposition))
         .route("/status", get(status))
         .with_state(view)
+        .merge(orders.unwrap_or_default())
 }
 
 async fn ready(State(view): State<Arc<NodeView>>) -> impl IntoResponse {

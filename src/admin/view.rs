@@ -6,6 +6,7 @@ use std::sync::atomic::{AtomicU8, Ordering};
 use serde::{Deserialize, Serialize};
 use ticketing_raftlog::{Durability, NodeId};
 
+use crate::cluster_view::ClusterView;
 use crate::counters::{ConsensusCounters, Counter, ShardCounters};
 
 const STARTING: u8 = 0;
@@ -20,6 +21,7 @@ pub struct NodeView {
     phase: AtomicU8,
     pub(super) shards: Vec<Arc<ShardCounters>>,
     pub(super) consensus: Arc<ConsensusCounters>,
+    cluster: Option<Arc<ClusterView>>,
 }
 
 /// The answer of `/status`, and what `ticketing status --json` prints.
@@ -41,8 +43,30 @@ pub struct NodeStatus {
     pub locks_held: u64,
     /// Requests in line.
     pub waiting: u64,
+    /// What is known of the cluster; none of a single node.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub cluster: Option<ClusterStatus>,
     /// Each member of the cluster; of a single node, itself.
     pub members: Vec<MemberStatus>,
+}
+
+/// The cluster, as the answering node sees it.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct ClusterStatus {
+    /// Its identity.
+    pub cluster_id: String,
+    /// What its clients are configured with.
+    pub identity_fingerprint: String,
+    /// The answering node's place.
+    pub slot: u8,
+    /// The leader's place, if one is known.
+    pub leader_slot: Option<u8>,
+    /// Whether the answering node leads and serves.
+    pub is_ready: bool,
+    /// Log index of the list of members in force.
+    pub config_index: u64,
+    /// Whether that is committed.
+    pub config_committed: bool,
 }
 
 /// One member, as the answering node sees it.
@@ -52,18 +76,23 @@ pub struct MemberStatus {
     pub slot: Option<u8>,
     /// Its identity.
     pub node_id: String,
-    /// `leader`, `follower`, `learner`, ...
+    /// `leader`, `follower`, `candidate`, `learner`, or `joining`: about to take a voter's place.
     pub role: String,
-    /// Its term.
-    pub term: u64,
-    /// Log index committed.
-    pub commit_index: u64,
-    /// Log index applied on every shard.
-    pub applied_index: u64,
-    /// Log index on its disk (in memory durability: in its page cache).
-    pub synced_index: u64,
-    /// Entries it has yet to get.
-    pub lag: u64,
+    /// Whether it is the answering node.
+    pub is_self: bool,
+    /// Whether the answering node has a connection with it.
+    pub is_connected: bool,
+    /// Its term; of the answering node only.
+    pub term: Option<u64>,
+    /// Log index committed; of the answering node only.
+    pub commit_index: Option<u64>,
+    /// Log index applied on every shard; of the answering node only.
+    pub applied_index: Option<u64>,
+    /// Log index on its disk (in memory durability: in its page cache); of others only where the
+    /// answering node leads.
+    pub synced_index: Option<u64>,
+    /// Entries it has yet to get, where that is known.
+    pub lag: Option<u64>,
     /// Milliseconds since it was last heard of; none for the answering node.
     pub last_contact_ms: Option<u64>,
 }
@@ -76,6 +105,7 @@ impl NodeView {
         durability: Durability,
         shards: Vec<Arc<ShardCounters>>,
         consensus: Arc<ConsensusCounters>,
+        cluster: Option<Arc<ClusterView>>,
     ) -> Self {
         Self {
             node_id,
@@ -83,6 +113,7 @@ impl NodeView {
             phase: AtomicU8::new(STARTING),
             shards,
             consensus,
+            cluster,
         }
     }
 
@@ -123,9 +154,54 @@ impl NodeView {
             .map(|shard| shard.applied_index.get())
             .max()
             .unwrap_or(0);
+        let own = MemberStatus {
+            slot: None,
+            node_id: self.node_id.to_string(),
+            role: "leader".to_owned(),
+            is_self: true,
+            is_connected: true,
+            term: Some(self.consensus.term.get()),
+            commit_index: Some(self.consensus.commit_index.get()),
+            applied_index: Some(applied_index),
+            synced_index: Some(self.consensus.persisted_index.get()),
+            lag: Some(0),
+            last_contact_ms: None,
+        };
+        let last_index = self.consensus.last_index.get();
+        let state = self.cluster.as_ref().map(|cluster| cluster.get());
+        let members = match &state {
+            None => vec![own],
+            Some(state) => state
+                .members
+                .iter()
+                .map(|member| {
+                    let of_self =
+                        |of: &MemberStatus| if member.is_self { of.clone() } else { empty() };
+                    MemberStatus {
+                        slot: member.slot,
+                        node_id: member.node_id.clone(),
+                        role: member.role.to_owned(),
+                        is_self: member.is_self,
+                        is_connected: member.is_connected,
+                        synced_index: member.synced_index,
+                        lag: member
+                            .synced_index
+                            .filter(|_| !member.is_self)
+                            .map(|synced| last_index.saturating_sub(synced)),
+                        last_contact_ms: member.last_contact_ms,
+                        ..of_self(&own)
+                    }
+                })
+                .collect(),
+        };
         NodeStatus {
             version: env!("CARGO_PKG_VERSION").to_owned(),
-            mode: "single".to_owned(),
+            mode: if self.cluster.is_some() {
+                "cluster"
+            } else {
+                "single"
+            }
+            .to_owned(),
             durability: match self.durability {
                 Durability::Sync => "sync",
                 Durability::Memory => "memory",
@@ -136,17 +212,32 @@ impl NodeView {
             connections: self.sum(|shard| &shard.connections),
             locks_held: self.sum(|shard| &shard.locks_held),
             waiting: self.sum(|shard| &shard.waiting),
-            members: vec![MemberStatus {
-                slot: None,
-                node_id: self.node_id.to_string(),
-                role: "leader".to_owned(),
-                term: self.consensus.term.get(),
-                commit_index: self.consensus.commit_index.get(),
-                applied_index,
-                synced_index: self.consensus.persisted_index.get(),
-                lag: 0,
-                last_contact_ms: None,
-            }],
+            cluster: state.as_ref().map(|state| ClusterStatus {
+                cluster_id: state.cluster_id.clone(),
+                identity_fingerprint: state.fingerprint.clone(),
+                slot: state.slot,
+                leader_slot: state.leader_slot,
+                is_ready: state.is_ready,
+                config_index: state.config_index,
+                config_committed: state.config_committed,
+            }),
+            members,
         }
+    }
+}
+
+fn empty() -> MemberStatus {
+    MemberStatus {
+        slot: None,
+        node_id: String::new(),
+        role: String::new(),
+        is_self: false,
+        is_connected: false,
+        term: None,
+        commit_index: None,
+        applied_index: None,
+        synced_index: None,
+        lag: None,
+        last_contact_ms: None,
     }
 }

@@ -1,7 +1,10 @@
 //! The command line, one file per subcommand.
 
+mod admin;
 mod check_config;
+mod cluster;
 mod log;
+mod member;
 mod serve;
 mod status;
 
@@ -30,7 +33,13 @@ struct Cli {
 enum Command {
     Serve(serve::Args),
     CheckConfig(check_config::Args),
+    #[command(subcommand)]
+    Cluster(cluster::Command),
     Status(status::Args),
+    #[command(subcommand)]
+    Member(member::Command),
+    TransferLeader(member::TransferLeader),
+    Drain(member::Drain),
     #[command(subcommand)]
     Log(log::Command),
 }
@@ -40,6 +49,12 @@ enum Command {
 pub(crate) struct Failure {
     code: u8,
     message: String,
+}
+
+impl std::fmt::Display for Failure {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.write_str(&self.message)
+    }
 }
 
 impl Failure {
@@ -65,7 +80,11 @@ pub fn run() -> ExitCode {
     let done = match Cli::parse().command {
         Command::Serve(args) => serve::run(args),
         Command::CheckConfig(args) => check_config::run(&args),
+        Command::Cluster(command) => cluster::run(&command),
         Command::Status(args) => status::run(&args),
+        Command::Member(command) => member::run(&command),
+        Command::TransferLeader(args) => member::transfer(&args),
+        Command::Drain(args) => member::drain(&args),
         Command::Log(command) => log::run(&command),
     };
     match done {

@@ -1,80 +1,59 @@
 //! `ticketing status`
 
-use std::net::SocketAddr;
-use std::path::PathBuf;
-use std::time::Duration;
-
 use super::Failure;
+use super::admin::Nodes;
 use crate::admin::NodeStatus;
-use crate::config::{self, Config};
-
-/// How long a node may take to answer.
-const ANSWER_WITHIN: Duration = Duration::from_secs(3);
 
 /// Shows each member: role, term, indexes, lag; locks held and waiting.
 #[derive(Debug, clap::Args)]
 pub(super) struct Args {
-    /// The node's configuration, which names its admin address.
-    #[arg(long, value_name = "FILE", conflicts_with = "admin")]
-    config: Option<PathBuf>,
-    /// The node's admin address.
-    #[arg(long, value_name = "ADDR", required_unless_present = "config", value_parser = config::address)]
-    admin: Option<SocketAddr>,
-    /// For programs.
+    #[command(flatten)]
+    nodes: Nodes,
+    /// For programs: the status of one node, or a list of those of several.
     #[arg(long)]
     json: bool,
 }
 
 pub(super) fn run(args: &Args) -> Result<(), Failure> {
-    let admin = match (&args.config, args.admin) {
-        (Some(file), _) => Config::from_file(file)
-            .map_err(Failure::bad_usage)?
-            .admin
-            .ok_or_else(|| {
-                Failure::bad_usage(format!(
-                    "{} has no admin address: add admin = \"127.0.0.1:7225\"",
-                    file.display()
-                ))
-            })?,
-        (None, Some(admin)) => admin,
-        (None, None) => {
-            return Err(Failure::bad_usage(
-                "--admin ADDR or --config FILE is needed",
-            ));
+    let mut answered = Vec::new();
+    let mut failure = None;
+    let statuses = args.nodes.find()?.statuses();
+    let several = statuses.len() > 1;
+    for (address, status) in statuses {
+        match status {
+            Ok(status) => answered.push((address, status)),
+            Err(error) => {
+                if several && !args.json {
+                    eprintln!("ticketing: {error}");
+                }
+                failure = Some(error);
+            }
         }
-    };
-    let status = ask(admin)?;
-    if args.json {
-        let text = serde_json::to_string_pretty(&status).map_err(Failure::failed)?;
-        println!("{text}");
-    } else {
-        print(&status);
     }
-    Ok(())
-}
-
-fn ask(admin: SocketAddr) -> Result<NodeStatus, Failure> {
-    let agent: ureq::Agent = ureq::Agent::config_builder()
-        .timeout_global(Some(ANSWER_WITHIN))
-        .build()
-        .into();
-    let unreachable = |error: ureq::Error| {
-        Failure::failed(format!(
-            "no status from http://{admin}/status: {error}; is the node running with --admin {admin}?"
-        ))
-    };
-    let text = agent
-        .get(format!("http://{admin}/status"))
-        .call()
-        .map_err(unreachable)?
-        .body_mut()
-        .read_to_string()
-        .map_err(unreachable)?;
-    serde_json::from_str(&text).map_err(|error| {
-        Failure::failed(format!(
-            "http://{admin}/status is not a node of this version: {error}"
-        ))
-    })
+    if args.json {
+        let list: Vec<&NodeStatus> = answered.iter().map(|(_, status)| status).collect();
+        let text = match (&list[..], several) {
+            ([one], false) => serde_json::to_string_pretty(one),
+            _ => serde_json::to_string_pretty(&list),
+        };
+        if !list.is_empty() {
+            println!("{}", text.map_err(Failure::failed)?);
+        }
+    } else {
+        for (at, (address, status)) in answered.iter().enumerate() {
+            if at > 0 {
+                println!();
+            }
+            if several {
+                println!("http://{address}");
+            }
+            print(status);
+        }
+    }
+    match failure {
+        Some(failure) => Err(failure),
+        None => Ok(()),
+    }
 }
 
 fn print(status: &NodeStatus) {
@@ -91,21 +70,39 @@ fn print(status: &NodeStatus) {
         "locks held {} · waiting {} · connections {}",
         status.locks_held, status.waiting, status.connections
     );
+    if let Some(cluster) = &status.cluster {
+        println!(
+            "cluster {} · this node is slot {} · leader {}",
+            cluster.cluster_id,
+            cluster.slot,
+            match cluster.leader_slot {
+                Some(slot) => format!("slot {slot}"),
+                None => "not known".to_owned(),
+            }
+        );
+    }
     println!(
-        "{:<4}  {:<32}  {:<8}  {:>6}  {:>17}  {:>17}  {:>17}  {:>6}",
-        "slot", "node id", "role", "term", "committed", "applied", "synced", "lag"
+        "{:<4}  {:<32}  {:<9}  {:>6}  {:>17}  {:>17}  {:>17}  {:>6}  {:>9}",
+        "slot", "node id", "role", "term", "committed", "applied", "synced", "lag", "last seen"
     );
+    let shown = |value: Option<u64>| value.map_or("-".to_owned(), |value| value.to_string());
     for member in &status.members {
         println!(
-            "{:<4}  {:<32}  {:<8}  {:>6}  {:>17}  {:>17}  {:>17}  {:>6}",
+            "{:<4}  {:<32}  {:<9}  {:>6}  {:>17}  {:>17}  {:>17}  {:>6}  {:>9}",
             member.slot.map_or("-".to_owned(), |slot| slot.to_string()),
             member.node_id,
             member.role,
-            member.term,
-            member.commit_index,
-            member.applied_index,
-            member.synced_index,
-            member.lag
+            shown(member.term),
+            shown(member.commit_index),
+            shown(member.applied_index),
+            shown(member.synced_index),
+            shown(member.lag),
+            match (member.is_self, member.last_contact_ms) {
+                (true, _) => "here".to_owned(),
+                (false, Some(ms)) => format!("{ms} ms"),
+                (false, None) if member.is_connected => "connected".to_owned(),
+                (false, None) => "away".to_owned(),
+            }
         );
     }
 }

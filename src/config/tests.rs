@@ -23,7 +23,7 @@ fn the_smallest_file_gives_the_defaults_and_paths_beside_it() {
     assert_eq!(config.data_dir, dir.path().join("data"));
     assert_eq!(config.durability, Durability::Sync);
     assert_eq!(config.limits, Limits::default());
-    assert!(config.client_token.is_none());
+    assert!(config.client_tokens.current.is_none());
 }
 
 #[test]

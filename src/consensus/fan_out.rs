@@ -1,11 +1,13 @@
 //! Committed entries on their way to the shards, in log order.
 
-use ticketing_raftlog::{Log, LogIndex, RecordKind};
+use ticketing_raftlog::{Log, LogIndex, RecordKind, Term};
 
 use crate::lanes::messages::{Committed, CommittedRecord, FromConsensus, Restored};
 use crate::lanes::{Sender, owner_of};
 use crate::limits::COMMITTED_RECORDS_PER_MESSAGE;
-use crate::locks::{Command, HeldLockError, held_locks, key_hash};
+use crate::locks::{Command, Fate, HeldLockError, held_locks, key_hash};
+
+use super::fates::Fates;
 
 /// Hands out what is committed, as far as the lanes have room.
 #[derive(Debug)]
@@ -18,7 +20,9 @@ pub(super) struct FanOut {
     cursor: LogIndex,
     handed_out: Option<LogIndex>,
     barrier: Option<LogIndex>,
-    own_from: Option<LogIndex>,
+    barrier_sent: Option<LogIndex>,
+    // Terms in which this node leads or has led: all of their entries are its own.
+    led: Vec<Term>,
     ended: bool,
 }
 
@@ -36,17 +40,40 @@ impl FanOut {
             cursor,
             handed_out: None,
             barrier: None,
-            own_from: None,
+            barrier_sent: None,
+            led: Vec::new(),
             ended: false,
         }
     }
 
-    /// Entries from `index` on were appended by this node as the leader it is;
-    /// the one at `index`, its term's first, becomes a barrier that every shard
-    /// reports.
-    pub(super) fn lead_from(&mut self, index: LogIndex) {
+    /// This node leads in `term`, whose first entry is at `index`: that becomes a barrier that every
+    /// shard reports.
+    pub(super) fn lead_from(&mut self, index: LogIndex, term: Term) {
         self.barrier = Some(index);
-        self.own_from = Some(index);
+        self.barrier_sent = None;
+        self.led.push(term);
+    }
+
+    /// This node leads no more: nobody waits for the barrier.
+    pub(super) fn lead_no_more(&mut self) {
+        self.barrier = None;
+        self.barrier_sent = None;
+    }
+
+    /// The barrier that was sent down every lane in this leadership.
+    pub(super) fn barrier_sent(&self) -> Option<LogIndex> {
+        self.barrier_sent
+    }
+
+    /// The next entry to hand out.
+    pub(super) fn next(&self) -> LogIndex {
+        self.cursor
+    }
+
+    /// A snapshot up to `index` takes the place of what comes before.
+    pub(super) fn go_on_behind(&mut self, index: LogIndex) {
+        self.cursor = index.next();
+        self.handed_out = None;
     }
 
     /// True while a lane is full.
@@ -76,6 +103,17 @@ impl FanOut {
         Ok(())
     }
 
+    /// Sends one message to one shard.
+    pub(super) fn tell(&mut self, shard: u16, message: FromConsensus) {
+        self.send(usize::from(shard), message);
+    }
+
+    /// Sends one message to the shard that owns a key.
+    pub(super) fn tell_owner(&mut self, key: &[u8], message: impl FnOnce(&[u8]) -> FromConsensus) {
+        let owner = owner_of(key_hash(self.key_seed, key), self.to_shards.len());
+        self.send(usize::from(owner), message(key));
+    }
+
     /// Sends one message to every shard.
     pub(super) fn tell_all(&mut self, message: impl Fn() -> FromConsensus) {
         for shard in 0..self.to_shards.len() {
@@ -95,31 +133,65 @@ impl FanOut {
 
     /// Hands out everything up to `commit`, as far as there is room. True when
     /// there is more.
-    pub(super) fn run(&mut self, log: &Log, commit: LogIndex) -> bool {
+    pub(super) fn run(
+        &mut self,
+        log: &Log,
+        commit: LogIndex,
+        mut fates: Option<&mut Fates>,
+    ) -> bool {
         self.unpark();
         while !self.is_parked() && self.cursor <= commit {
             let Some(location) = log.locate_at_or_after(self.cursor) else {
                 break;
             };
-            self.hand_out(&location, commit);
+            self.hand_out(&location, commit, fates.as_deref_mut());
         }
         self.is_parked()
     }
 
-    fn hand_out(&mut self, location: &ticketing_raftlog::Location, commit: LogIndex) {
+    /// Tells the shards what a committed entry says of commands of a leadership that is over.
+    fn decide(&mut self, fates: &mut Fates, index: LogIndex, term: Term) {
+        for pending in fates.committed(index, term) {
+            let Ok(command) = Command::decode(&pending.payload) else {
+                unreachable!("a shard of this node encoded it");
+            };
+            self.tell_owner(command.key(), |_| FromConsensus::Dropped {
+                commands: vec![pending.payload.clone()],
+                fate: Fate::Dropped,
+            });
+        }
+    }
+
+    fn hand_out(
+        &mut self,
+        location: &ticketing_raftlog::Location,
+        commit: LogIndex,
+        mut fates: Option<&mut Fates>,
+    ) {
         let shards = self.to_shards.len();
         let mut records: Vec<Vec<CommittedRecord>> = vec![Vec::new(); shards];
         let mut taken = 0;
         let mut barrier = None;
-        let own = self
-            .own_from
-            .is_some_and(|from| location.first_index >= from);
+        let mut own = None;
         for (offset, record) in location.entries() {
             if record.index < self.cursor {
                 continue;
             }
             if record.index > commit || taken == COMMITTED_RECORDS_PER_MESSAGE {
                 break;
+            }
+            let is_own = self.led.contains(&record.term);
+            if *own.get_or_insert(is_own) != is_own {
+                break;
+            }
+            if let Some(fates) = fates.as_deref_mut()
+                && !fates.is_empty()
+            {
+                // What it decides goes behind what was committed before.
+                if taken > 0 && fates.would_drop(record.term) {
+                    break;
+                }
+                self.decide(fates, record.index, record.term);
             }
             taken += 1;
             self.cursor = record.index.next();
@@ -138,6 +210,7 @@ impl FanOut {
                 }
                 _ if self.barrier == Some(record.index) => {
                     barrier = self.barrier.take();
+                    break;
                 }
                 _ => {}
             }
@@ -150,15 +223,15 @@ impl FanOut {
             if !records.is_empty() {
                 let committed = Committed {
                     segment: std::sync::Arc::clone(&location.segment),
-                    own,
+                    own: own.unwrap_or(false),
                     records,
                 };
                 self.send(shard, FromConsensus::Committed(committed));
             }
         }
         if let Some(index) = barrier {
-            // A term's no-op is alone in its batch, so what came before it has
-            // been sent, and nothing that came after it.
+            // What came before it has been sent, and nothing that came after it.
+            self.barrier_sent = Some(index);
             self.tell_all(|| FromConsensus::Barrier { index });
         }
     }

@@ -97,13 +97,16 @@ pub(super) fn clean_stop(mut store: HardStateStore) -> Job {
     })
 }
 
-/// Makes the next segment, from the reserve if `use_reserve`, and keeps the reserve if
-/// there is room for it too.
+/// Makes the next segment: from the reserve if `use_reserve`, else behind the reserve. A snapshot that failed may
+/// have found no room for that again, as a file system frees some only a while later; what comes free then must
+/// not become a segment. One that is made of an old segment takes no room.
 pub(super) fn spare(spec: SegmentSpec, reserve: Reserve, use_reserve: bool) -> Job {
     Box::pin(async move {
         let made = runtime::blocking(move || {
             if use_reserve {
                 reserve.release()?;
+            } else if spec.reuse.is_none() {
+                reserve.hold()?;
             }
             let segment = Segment::create(&spec).inspect_err(|_| {
                 if use_reserve {
@@ -111,11 +114,15 @@ pub(super) fn spare(spec: SegmentSpec, reserve: Reserve, use_reserve: bool) -> J
                     let _ = reserve.hold();
                 }
             })?;
-            match reserve.hold() {
-                Err(error) if !is_full(&error) => Err(error),
-                _ => Ok(segment),
-            }
+            held_unless_full(&reserve).map(|()| segment)
         });
         Done::Spare(made.await)
     })
+}
+
+fn held_unless_full(reserve: &Reserve) -> io::Result<()> {
+    match reserve.hold() {
+        Err(error) if !is_full(&error) => Err(error),
+        _ => Ok(()),
+    }
 }

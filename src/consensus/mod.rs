@@ -7,13 +7,21 @@
 //! log itself is the buffer towards the shards: a full lane stops the fan-out
 //! at its cursor, and nothing is dropped.
 
+mod append;
+mod cluster;
 mod disk;
 mod fan_out;
+mod fates;
 mod gathering;
+mod install;
 mod jobs;
+mod operators;
+mod raft;
 mod restore;
 mod role;
 mod snapshots;
+mod stopping;
+mod tail;
 
 use std::future::poll_fn;
 use std::sync::Arc;
@@ -29,7 +37,9 @@ use crate::lanes::{Doorbell, Receiver, Sender};
 use crate::node_signals::NodeSignals;
 use crate::runtime::{self, Alarm, Clock};
 
+pub use cluster::ClusterSetup;
 use role::Role;
+pub(crate) use role::fatal_unless;
 pub use snapshots::SnapshotPolicy;
 
 /// What the consensus role is given at its start.
@@ -69,6 +79,8 @@ pub struct Setup {
     pub counters: Arc<ConsensusCounters>,
     /// What the whole node tells its parts.
     pub signals: Arc<NodeSignals>,
+    /// The other nodes; none of a single node.
+    pub cluster: Option<ClusterSetup>,
 }
 
 /// Runs the consensus role until every shard has stopped.

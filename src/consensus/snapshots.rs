@@ -46,6 +46,10 @@ pub(super) struct Snapshots {
     // Nor was there for the last snapshot that was tried.
     no_room: bool,
     retry_ms: u64,
+    // A peer needs one.
+    wanted: bool,
+    // Another one was installed: the one that is being taken is of a state that is gone.
+    is_void: bool,
     state: State,
     job: Option<Job>,
 }
@@ -90,6 +94,8 @@ impl Snapshots {
             pressed: false,
             no_room: false,
             retry_ms: 0,
+            wanted: false,
+            is_void: false,
             state: State::Idle,
             job: None,
         }
@@ -104,6 +110,24 @@ impl Snapshots {
     /// The disk is full: what a snapshot covers can be used again.
     pub(super) fn press(&mut self) {
         self.pressed = true;
+    }
+
+    /// True while the disk is full, and no snapshot has made room since.
+    pub(super) fn is_pressed(&self) -> bool {
+        self.pressed
+    }
+
+    /// A peer needs one, as soon as there is anything new to put in.
+    pub(super) fn want(&mut self) {
+        self.wanted = true;
+    }
+
+    /// The state is another node's snapshot from here on.
+    pub(super) fn forget(&mut self) {
+        self.is_void = matches!(self.state, State::Taking(_));
+        self.wanted = false;
+        self.log_bytes = 0;
+        self.log_entries = 0;
     }
 
     /// True while a snapshot is being taken because the disk is full: the room
@@ -155,6 +179,13 @@ impl Snapshots {
                     self.begin(spec);
                 }
             }
+            State::Taking(taking) if self.is_void => {
+                if let Some(writer) = taking.writer.take() {
+                    fatal_unless(writer.abandon(), "dropping a snapshot");
+                }
+                self.is_void = false;
+                self.state = State::Discarding(taking.shards_left);
+            }
             State::Taking(taking) => {
                 let chunks = take_in(
                     &self.from_shards,
@@ -182,14 +213,13 @@ impl Snapshots {
         }
     }
 
-    /// Polls the helper thread; ready when it is done.
+    /// Polls the helper thread; ready when it is done, with the snapshot if one is written.
     pub(super) fn poll_job(
         &mut self,
         cx: &mut Context<'_>,
         now_ms: u64,
-        log: &mut Log,
         counters: &ConsensusCounters,
-    ) -> Poll<()> {
+    ) -> Poll<Option<SnapshotMeta>> {
         let Some(job) = &mut self.job else {
             return Poll::Pending;
         };
@@ -203,21 +233,22 @@ impl Snapshots {
         match done {
             Done::Written(Ok(writer)) => taking.writer = Some(writer),
             Done::Finished(Ok(bytes)) => {
-                log.recycle(&taking.meta);
-                tracing::info!(
-                    index = taking.meta.index.0,
-                    bytes,
-                    segments = log.segment_files(),
-                    "snapshot written"
-                );
+                let meta = taking.meta;
+                if std::mem::take(&mut self.is_void) {
+                    self.state = State::Idle;
+                    return Poll::Ready(None);
+                }
+                tracing::info!(index = meta.index.0, bytes, "snapshot written");
                 counters.snapshots.add(1);
                 counters.snapshot_index.set(taking.meta.index.0);
                 counters.snapshot_bytes.set(bytes);
-                self.log_bytes -= taking.log_bytes;
-                self.log_entries -= taking.log_entries;
+                self.log_bytes = self.log_bytes.saturating_sub(taking.log_bytes);
+                self.log_entries = self.log_entries.saturating_sub(taking.log_entries);
                 self.pressed = false;
                 self.no_room = false;
+                self.wanted = false;
                 self.state = State::Idle;
+                return Poll::Ready(Some(meta));
             }
             Done::Written(Err(error)) | Done::Finished(Err(error)) if is_full(&error) => {
                 tracing::warn!("no room for a snapshot: {error}; trying again later");
@@ -229,7 +260,7 @@ impl Snapshots {
                 fatal_unless(Err(error), "writing a snapshot");
             }
         }
-        Poll::Ready(())
+        Poll::Ready(None)
     }
 
     fn is_due(&self, log: &Log) -> bool {
@@ -237,6 +268,7 @@ impl Snapshots {
             && (self.log_bytes >= self.policy.log_bytes
                 || self.log_entries >= self.policy.log_entries
                 || log.segment_files() >= SNAPSHOT_SEGMENT_FILES
+                || self.wanted
                 || self.pressed && log.could_recycle())
     }
 

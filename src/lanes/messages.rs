@@ -3,9 +3,10 @@
 
 use std::sync::Arc;
 
-use ticketing_raftlog::{LogIndex, Segment};
+use ticketing_raftlog::{LogIndex, NodeId, Segment, Term};
 
-use crate::locks::{Answer, GrantRef, Origin, Proposals};
+use crate::locks::{Answer, Fate, GrantRef, Origin, Proposals};
+use crate::operator::Slip;
 
 /// From one shard to another.
 #[derive(Debug)]
@@ -107,7 +108,39 @@ impl Forwarded {
 #[derive(Debug)]
 pub enum ToConsensus {
     /// Commands to append, as they lie in the message.
-    Proposals(Proposals),
+    Proposals {
+        /// The shard that proposes them.
+        shard: u16,
+        /// The leadership in which it does.
+        term: Term,
+        /// What.
+        proposals: Proposals,
+    },
+    /// Confirm that this node leads.
+    Confirm {
+        /// The shard that asks.
+        shard: u16,
+        /// Its name for the request.
+        request: u64,
+    },
+    /// Ask the leader to release a grant that nobody wants.
+    Orphan {
+        /// The lock's name.
+        key: Box<[u8]>,
+        /// The grant's token.
+        token: u64,
+    },
+    /// A grant that a peer wanted released is current no more.
+    PeerReleased {
+        /// The peer.
+        peer: NodeId,
+        /// Its name for the request.
+        number: u64,
+    },
+    /// An operator asks for something.
+    Operator(Slip),
+    /// This shard takes no acquires any more, and nothing of its is in the log.
+    Drained,
     /// This shard has applied everything up to the barrier.
     Reached {
         /// The barrier's log index.
@@ -140,12 +173,60 @@ pub enum FromConsensus {
         /// The log index it stands at.
         index: LogIndex,
     },
-    /// The no-op of the leader's term is applied on every shard: serve clients.
-    Ready,
+    /// Where this node stands has changed.
+    Lead(Lead),
+    /// The leader at that slot serves: tell the clients.
+    LeaderReady(u8),
+    /// The state is another one from here on: forget what is held, and take in what follows.
+    Reset,
+    /// Commands that this shard proposed will not be applied as its own.
+    Dropped {
+        /// The commands.
+        commands: Vec<Vec<u8>>,
+        /// What is known of them.
+        fate: Fate,
+    },
+    /// The answer to a confirmation: whether this node led behind the request; everything that was
+    /// committed by then and concerns this shard has been sent.
+    Confirmed {
+        /// The request.
+        request: u64,
+        /// It led.
+        leads: bool,
+    },
+    /// A peer wants a grant released.
+    PeerRelease {
+        /// The peer.
+        peer: NodeId,
+        /// Its name for the request.
+        number: u64,
+        /// The lock's name.
+        key: Vec<u8>,
+        /// The grant's token.
+        token: u64,
+    },
+    /// A grant that the leader was asked to release is current no more.
+    OrphanDone {
+        /// The grant's token.
+        token: u64,
+    },
+    /// A stopping leader has handed over, or could not.
+    HandedOver,
     /// Every shard was quiet, but not all of them for long enough: say so again.
     StillQuiet,
     /// Every shard has stopped and the log is closed: end.
     End,
+}
+
+/// Where a node stands.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Lead {
+    /// Another node leads, at that slot if it is known.
+    Follows(Option<u8>),
+    /// This node leads, and does not serve yet.
+    Elected,
+    /// This node leads in that term: the no-op of the term is applied on every shard.
+    Ready(Term),
 }
 
 /// Locks whose keys the receiver owns, from a snapshot.

@@ -18,7 +18,7 @@ use std::time::{Duration, Instant};
 pub use cores::Cores;
 use executor::Timer;
 pub use executor::{Executor, after_io, expect_news, spawn_local};
-pub use net::{Listener, Socket};
+pub use net::{Listener, QuietListener, Socket};
 
 /// One point in time that all cores of a process count from.
 #[derive(Clone, Copy, Debug)]

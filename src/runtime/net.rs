@@ -4,13 +4,16 @@
 use std::cell::RefCell;
 use std::future::poll_fn;
 use std::io::{self, Read as _, Write as _};
-use std::net::{Shutdown, SocketAddr, TcpListener, TcpStream};
+use std::net::{IpAddr, Shutdown, SocketAddr, TcpListener, TcpStream};
 use std::os::fd::{AsFd, BorrowedFd};
+use std::sync::Arc;
 use std::task::{Context, Poll, ready};
 
 use socket2::{Domain, Protocol, Type};
 
-use crate::limits::{KEEPALIVE_IDLE, KEEPALIVE_INTERVAL, KEEPALIVE_PROBES, LISTEN_BACKLOG};
+use crate::limits::{
+    KEEPALIVE_IDLE, KEEPALIVE_INTERVAL, KEEPALIVE_PROBES, LISTEN_BACKLOG, PEER_UNACKNOWLEDGED,
+};
 
 use super::executor::Watch;
 use super::ring::Interest;
@@ -77,6 +80,42 @@ impl Listener {
     }
 }
 
+/// A listening socket whose connections are accepted on a helper thread. When its process is killed
+/// the kernel closes it at once; one that a ring watches is closed with the ring, which takes the kernel
+/// some 200 ms, and until then whoever connects believes that somebody is there.
+#[derive(Debug)]
+pub struct QuietListener {
+    socket: Arc<TcpListener>,
+}
+
+impl QuietListener {
+    /// Listens on `address`, which nobody else may have.
+    ///
+    /// # Errors
+    /// The kernel's reason when the address cannot be used.
+    pub fn bind(address: SocketAddr) -> io::Result<Self> {
+        let domain = Domain::for_address(address);
+        let socket = socket2::Socket::new(domain, Type::STREAM, Some(Protocol::TCP))?;
+        prepare(socket.as_fd())?;
+        give_up_unacknowledged(socket.as_fd())?;
+        socket.bind(&address.into())?;
+        socket.listen(LISTEN_BACKLOG)?;
+        Ok(Self {
+            socket: Arc::new(TcpListener::from(socket)),
+        })
+    }
+
+    /// The next connection, its options set.
+    ///
+    /// # Errors
+    /// The kernel's reason; running out of descriptors is the usual one.
+    pub async fn accept(&self) -> io::Result<Socket> {
+        let socket = Arc::clone(&self.socket);
+        let (stream, _) = super::blocking(move || socket.accept()).await?;
+        Socket::new(stream)
+    }
+}
+
 /// A connected socket. It may be polled for reading by one task and written to
 /// by another of the same executor.
 #[derive(Debug)]
@@ -89,6 +128,34 @@ pub struct Socket {
 }
 
 impl Socket {
+    /// Connects to `address`, from the address of `from` unless that is a wildcard.
+    ///
+    /// # Errors
+    /// The kernel's reason: `ConnectionRefused` when nobody listens there.
+    pub async fn connect(from: IpAddr, address: SocketAddr) -> io::Result<Self> {
+        let domain = Domain::for_address(address);
+        let socket = socket2::Socket::new(domain, Type::STREAM, Some(Protocol::TCP))?;
+        socket.set_nonblocking(true)?;
+        prepare(socket.as_fd())?;
+        give_up_unacknowledged(socket.as_fd())?;
+        if !from.is_unspecified() && from.is_ipv4() == address.is_ipv4() {
+            socket.bind(&SocketAddr::new(from, 0).into())?;
+        }
+        match socket.connect(&address.into()) {
+            Err(error)
+                if error.raw_os_error() == Some(rustix::io::Errno::INPROGRESS.raw_os_error()) => {}
+            done => done?,
+        }
+        let socket = Self::new(TcpStream::from(socket))?;
+        let room = Watch::new(socket.stream.as_fd(), Interest::Write);
+        poll_fn(|cx| room.poll_ready(cx)).await;
+        drop(room);
+        match socket.stream.take_error()? {
+            Some(error) => Err(error),
+            None => Ok(socket),
+        }
+    }
+
     fn new(stream: TcpStream) -> io::Result<Self> {
         stream.set_nonblocking(true)?;
         Ok(Self {
@@ -160,7 +227,7 @@ impl Socket {
     }
 }
 
-/// The options of a listener; the sockets that it accepts inherit them.
+/// The options of a socket; those that a listener accepts inherit them.
 fn prepare(fd: BorrowedFd<'_>) -> io::Result<()> {
     use rustix::net::sockopt;
     // So that connections of the last run that are still closing do not keep
@@ -171,6 +238,13 @@ fn prepare(fd: BorrowedFd<'_>) -> io::Result<()> {
     sockopt::set_tcp_keepidle(fd, KEEPALIVE_IDLE)?;
     sockopt::set_tcp_keepintvl(fd, KEEPALIVE_INTERVAL)?;
     sockopt::set_tcp_keepcnt(fd, KEEPALIVE_PROBES)?;
+    Ok(())
+}
+
+/// Between nodes; see [`PEER_UNACKNOWLEDGED`].
+fn give_up_unacknowledged(fd: BorrowedFd<'_>) -> io::Result<()> {
+    let ms = u32::try_from(PEER_UNACKNOWLEDGED.as_millis()).unwrap_or(u32::MAX);
+    rustix::net::sockopt::set_tcp_user_timeout(fd, ms)?;
     Ok(())
 }
 

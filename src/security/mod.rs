@@ -3,5 +3,6 @@
 pub mod files;
 pub mod handshake;
 pub mod port;
+pub mod shared;
 pub mod tls;
 pub mod token;

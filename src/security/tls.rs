@@ -1,18 +1,23 @@
-//! TLS towards clients: the certificate, and a socket that speaks it.
+//! TLS towards clients and between nodes: the certificates, and a socket that speaks it.
 //!
 //! rustls does the cryptography on buffers; the bytes go through the executor's
-//! own sockets. Only the server is authenticated: clients prove themselves with
-//! the token, inside.
+//! own sockets. Towards clients only the server is authenticated: they prove
+//! themselves with the token, inside. So do nodes, which may have to show certificates as well.
 
 use std::cell::RefCell;
 use std::io::{self, Read, Write};
+use std::net::IpAddr;
 use std::path::Path;
 use std::sync::Arc;
 use std::task::{Context, Poll, ready};
 
+use rustls::crypto::CryptoProvider;
 use rustls::pki_types::pem::PemObject;
-use rustls::pki_types::{CertificateDer, PrivateKeyDer};
-use rustls::{ServerConfig, ServerConnection};
+use rustls::pki_types::{CertificateDer, PrivateKeyDer, ServerName};
+use rustls::server::WebPkiClientVerifier;
+use rustls::{
+    ClientConfig, ClientConnection, Connection, RootCertStore, ServerConfig, ServerConnection,
+};
 
 use super::files;
 use crate::limits::{TLS_READ_BYTES, TLS_RECORD_BYTES};
@@ -31,30 +36,12 @@ impl Acceptor {
     /// # Errors
     /// Which file is wrong, how, and what to do.
     pub fn from_files(certificate: &Path, key: &Path) -> Result<Self, String> {
-        let shown = certificate.display();
-        let pem = files::read("certificate file", certificate)?;
-        let chain = CertificateDer::pem_slice_iter(&pem)
-            .collect::<Result<Vec<_>, _>>()
-            .map_err(|error| format!("certificate file {shown}: {error}; it must be PEM"))?;
-        if chain.is_empty() {
-            return Err(format!(
-                "certificate file {shown} holds no certificate: it must be PEM, the server's own first"
-            ));
-        }
-        let key_shown = key.display();
-        let pem = files::read_secret("key file", key)?;
-        let key = PrivateKeyDer::from_pem_slice(&pem)
-            .map_err(|error| format!("key file {key_shown}: {error}; it must be PEM"))?;
-        let provider = Arc::new(rustls::crypto::ring::default_provider());
-        let config = ServerConfig::builder_with_provider(provider)
+        let own = Identity::from_files(certificate, key)?;
+        let config = ServerConfig::builder_with_provider(provider())
             .with_safe_default_protocol_versions()
             .map_err(|error| format!("TLS: {error}"))?
-            .with_no_client_auth()
-            .with_single_cert(chain, key)
-            .map_err(|error| format!("certificate {shown} with key {key_shown}: {error}"))?;
-        Ok(Self {
-            config: Arc::new(config),
-        })
+            .with_no_client_auth();
+        own.into_server(config)
     }
 
     /// Puts TLS on a fresh connection; the handshake runs with the first read.
@@ -64,19 +51,142 @@ impl Acceptor {
     /// configuration that it has taken.
     pub fn accept(&self, socket: Socket) -> io::Result<ClientStream> {
         let session = ServerConnection::new(Arc::clone(&self.config)).map_err(io::Error::other)?;
-        Ok(ClientStream::Tls(Box::new(TlsSocket {
-            socket,
-            state: RefCell::new(State {
-                session,
-                outgoing: Vec::new(),
-                sent: 0,
-                taken: 0,
-            }),
-        })))
+        Ok(ClientStream::under_tls(socket, Connection::Server(session)))
     }
 }
 
-/// A client's connection, plain or under TLS.
+/// What a node shows to others, and what it expects of them.
+#[derive(Clone, Debug)]
+pub struct PeerTls {
+    accept: Acceptor,
+    connect: Arc<ClientConfig>,
+}
+
+impl PeerTls {
+    /// Reads this node's certificate chain and key and the certificates of whoever signs the nodes', all
+    /// PEM. With `mutual`, whoever connects has to show one, too.
+    ///
+    /// # Errors
+    /// Which file is wrong, how, and what to do.
+    pub fn from_files(
+        certificate: &Path,
+        key: &Path,
+        authority: &Path,
+        mutual: bool,
+    ) -> Result<Self, String> {
+        let own = Identity::from_files(certificate, key)?;
+        let shown = authority.display();
+        let mut roots = RootCertStore::empty();
+        for signer in chain("authority's certificate file", authority)? {
+            roots
+                .add(signer)
+                .map_err(|error| format!("authority's certificate file {shown}: {error}"))?;
+        }
+        let roots = Arc::new(roots);
+        let server = ServerConfig::builder_with_provider(provider())
+            .with_safe_default_protocol_versions()
+            .map_err(|error| format!("TLS: {error}"))?;
+        let server = if mutual {
+            let verifier =
+                WebPkiClientVerifier::builder_with_provider(Arc::clone(&roots), provider())
+                    .build()
+                    .map_err(|error| format!("authority's certificate file {shown}: {error}"))?;
+            server.with_client_cert_verifier(verifier)
+        } else {
+            server.with_no_client_auth()
+        };
+        let connect = ClientConfig::builder_with_provider(provider())
+            .with_safe_default_protocol_versions()
+            .map_err(|error| format!("TLS: {error}"))?
+            .with_root_certificates(roots)
+            .with_client_auth_cert(own.chain.clone(), own.key.clone_key())
+            .map_err(|error| format!("{own}: {error}"))?;
+        Ok(Self {
+            accept: own.into_server(server)?,
+            connect: Arc::new(connect),
+        })
+    }
+
+    /// Puts TLS on a connection that came in.
+    ///
+    /// # Errors
+    /// As [`Acceptor::accept`].
+    pub fn accept(&self, socket: Socket) -> io::Result<ClientStream> {
+        self.accept.accept(socket)
+    }
+
+    /// Puts TLS on a connection to `host`, whose certificate must name that address.
+    ///
+    /// # Errors
+    /// As [`Acceptor::accept`].
+    pub fn connect(&self, socket: Socket, host: IpAddr) -> io::Result<ClientStream> {
+        let name = ServerName::IpAddress(host.into());
+        let session =
+            ClientConnection::new(Arc::clone(&self.connect), name).map_err(io::Error::other)?;
+        Ok(ClientStream::under_tls(socket, Connection::Client(session)))
+    }
+}
+
+/// A certificate chain and its key.
+struct Identity {
+    chain: Vec<CertificateDer<'static>>,
+    key: PrivateKeyDer<'static>,
+    shown: String,
+}
+
+impl std::fmt::Display for Identity {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.write_str(&self.shown)
+    }
+}
+
+impl Identity {
+    fn from_files(certificate: &Path, key: &Path) -> Result<Self, String> {
+        let chain = chain("certificate file", certificate)?;
+        let key_shown = key.display();
+        let pem = files::read_secret("key file", key)?;
+        let key = PrivateKeyDer::from_pem_slice(&pem)
+            .map_err(|error| format!("key file {key_shown}: {error}; it must be PEM"))?;
+        Ok(Self {
+            chain,
+            key,
+            shown: format!("certificate {} with key {key_shown}", certificate.display()),
+        })
+    }
+
+    fn into_server(
+        self,
+        config: rustls::ConfigBuilder<ServerConfig, rustls::server::WantsServerCert>,
+    ) -> Result<Acceptor, String> {
+        let config = config
+            .with_single_cert(self.chain, self.key)
+            .map_err(|error| format!("{}: {error}", self.shown))?;
+        Ok(Acceptor {
+            config: Arc::new(config),
+        })
+    }
+}
+
+fn provider() -> Arc<CryptoProvider> {
+    Arc::new(rustls::crypto::ring::default_provider())
+}
+
+/// The certificates in a PEM file, of which there must be one.
+fn chain(what: &str, path: &Path) -> Result<Vec<CertificateDer<'static>>, String> {
+    let shown = path.display();
+    let pem = files::read(what, path)?;
+    let chain = CertificateDer::pem_slice_iter(&pem)
+        .collect::<Result<Vec<_>, _>>()
+        .map_err(|error| format!("{what} {shown}: {error}; it must be PEM"))?;
+    if chain.is_empty() {
+        return Err(format!(
+            "{what} {shown} holds no certificate: it must be PEM, the server's own first"
+        ));
+    }
+    Ok(chain)
+}
+
+/// A connection, plain or under TLS.
 #[derive(Debug)]
 pub enum ClientStream {
     /// As it comes.
@@ -86,6 +196,18 @@ pub enum ClientStream {
 }
 
 impl ClientStream {
+    fn under_tls(socket: Socket, session: Connection) -> Self {
+        Self::Tls(Box::new(TlsSocket {
+            socket,
+            state: RefCell::new(State {
+                session,
+                outgoing: Vec::new(),
+                sent: 0,
+                taken: 0,
+            }),
+        }))
+    }
+
     /// Reads what has arrived into `buffer`; zero at the end of the stream.
     ///
     /// # Errors
@@ -167,7 +289,7 @@ pub struct TlsSocket {
 
 #[derive(Debug)]
 struct State {
-    session: ServerConnection,
+    session: Connection,
     /// Ciphertext on its way, and how much of it the kernel has taken.
     outgoing: Vec<u8>,
     sent: usize,

@@ -4,12 +4,19 @@ use std::fmt;
 use std::path::Path;
 use std::sync::Arc;
 
+use subtle::ConstantTimeEq;
 use ticketing_protocol::limits::CLIENT_TOKEN_MIN_BYTES;
 
 use super::files;
 
 /// Environment variable that holds the client token, and wins over a file.
 pub const CLIENT_TOKEN_VARIABLE: &str = "TICKETING_CLIENT_TOKEN";
+
+/// Environment variable that holds the operators' token, and wins over a file.
+pub const ADMIN_TOKEN_VARIABLE: &str = "TICKETING_ADMIN_TOKEN";
+
+/// Environment variable that holds the token that nodes prove to each other, and wins over a file.
+pub const PEER_TOKEN_VARIABLE: &str = "TICKETING_PEER_TOKEN";
 
 /// A secret that never prints itself.
 #[derive(Clone, PartialEq, Eq)]
@@ -55,10 +62,42 @@ impl Token {
         self.0.is_empty()
     }
 
+    /// Whether `shown` is the secret; takes as long for every wrong one of its length. The token that lets
+    /// everybody in is nobody's.
+    #[must_use]
+    pub fn is(&self, shown: &[u8]) -> bool {
+        !self.is_none() && bool::from(self.0.ct_eq(shown))
+    }
+
     /// The secret itself.
     #[must_use]
     pub fn bytes(&self) -> &[u8] {
         &self.0
+    }
+}
+
+/// The token that counts, and the one before it while that is being changed: both let in.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Tokens {
+    /// What is shown to others.
+    pub current: Token,
+    /// What some may still show.
+    pub previous: Option<Token>,
+}
+
+impl Tokens {
+    /// One token alone.
+    #[must_use]
+    pub fn one(current: Token) -> Self {
+        Self {
+            current,
+            previous: None,
+        }
+    }
+
+    /// The current one first.
+    pub fn iter(&self) -> impl Iterator<Item = &Token> {
+        [&self.current].into_iter().chain(&self.previous)
     }
 }
 

@@ -8,6 +8,7 @@
 //! writes to each connection once.
 
 mod connection;
+mod leadership;
 mod outbox;
 mod requests;
 mod serve;
@@ -41,6 +42,8 @@ pub struct Setup {
     pub clock: Clock,
     /// Seed of the hash that spreads keys over shards.
     pub key_seed: u64,
+    /// Whether there are other nodes, of which another one may lead.
+    pub is_cluster: bool,
     /// Where it listens, once the node serves.
     pub listen: SocketAddr,
     /// What a client must prove.

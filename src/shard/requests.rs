@@ -10,6 +10,7 @@ use crate::limits::STALLED_READ;
 use crate::locks::key_hash;
 
 use super::connection::InFlight;
+use super::leadership::Asked;
 use super::state::{ConnectionRef, Shard, millis};
 
 /// Reads of one connection in one poll: a client that sends without end must
@@ -159,7 +160,7 @@ impl Shard {
         key: &[u8],
     ) {
         self.setup.counters.acquires.add(1);
-        if self.stop.asked() {
+        if self.stop.asked() && !self.setup.is_cluster {
             self.refuse(at, request_id, ErrorCode::NotActive);
             return;
         }
@@ -185,16 +186,8 @@ impl Shard {
         );
         let origin = self.origin(at, request_id);
         if owner == self.setup.id {
-            self.table.acquire(
-                now_ms,
-                origin,
-                now_ms,
-                hash,
-                key,
-                wait_s,
-                lease_s,
-                &mut self.outputs,
-            );
+            let asked = Asked::Acquire { wait_s, lease_s };
+            self.ask(now_ms, origin, now_ms, (hash, key), asked);
         } else {
             self.setup.counters.forwarded.add(1);
             let request = ForwardedRequest::Acquire {
@@ -229,8 +222,8 @@ impl Shard {
         );
         let origin = self.origin(at, request_id);
         if owner == self.setup.id {
-            self.table
-                .release(now_ms, origin, now_ms, hash, key, token, &mut self.outputs);
+            let asked = Asked::Release { token };
+            self.ask(now_ms, origin, now_ms, (hash, key), asked);
         } else {
             self.setup.counters.forwarded.add(1);
             let request = ForwardedRequest::Release {

@@ -65,7 +65,7 @@ async fn connection(shard: Rc<RefCell<Shard>>, socket: Socket) {
     let gate = shard.borrow().setup.gate.clone();
     let stream = match &gate.tls {
         None => ClientStream::Plain(socket),
-        Some(tls) => match tls.accept(socket) {
+        Some(tls) => match tls.get().accept(socket) {
             Ok(stream) => stream,
             Err(error) => Fatal::Panic.exit(format_args!("no TLS session can be made: {error}")),
         },

@@ -5,7 +5,7 @@ use ticketing_raftlog::LogIndex;
 use crate::fatal::Fatal;
 use crate::lanes::messages::{Restored, SnapshotChunk};
 use crate::limits::SNAPSHOT_LOCKS_PER_CHUNK;
-use crate::locks::{held_locks, key_hash};
+use crate::locks::{LockTable, held_locks, key_hash};
 
 use super::state::Shard;
 
@@ -64,6 +64,25 @@ impl Shard {
             Err(chunk) => {
                 self.cutting.parked = Some(chunk);
                 false
+            }
+        }
+    }
+
+    /// The state is another one from here on: what is cut of the old one is of no use to anybody.
+    pub(super) fn reset(&mut self, now_ms: u64) {
+        self.table = LockTable::new(self.setup.table.clone(), now_ms);
+        let waiting = self.cutting.parked.as_mut().filter(|chunk| chunk.more);
+        if let Some(index) = self.cutting.index.take() {
+            match waiting {
+                Some(chunk) => chunk.more = false,
+                None => {
+                    self.cutting.parked = Some(SnapshotChunk {
+                        index,
+                        locks: 0,
+                        bytes: Vec::new(),
+                        more: false,
+                    });
+                }
             }
         }
     }

@@ -3,7 +3,7 @@
 use std::collections::VecDeque;
 
 use slab::Slab;
-use ticketing_protocol::reply::{ErrorCode, Reply};
+use ticketing_protocol::reply::Reply;
 
 use crate::lanes::{
     self,
@@ -15,9 +15,11 @@ use crate::limits::{
 };
 use crate::locks::{Answer, Command, GrantRef, LockTable, Origin, Outputs};
 use crate::security::tls::ClientStream;
+use ticketing_raftlog::Term;
 
 use super::Setup;
 use super::connection::{Connection, InFlight};
+use super::leadership::{Asked, Leadership};
 use super::outbox::Outbox;
 use super::snapshot::Cutting;
 use super::stop::Stop;
@@ -55,13 +57,13 @@ pub(super) struct Shard {
     pub(super) outboxes: Vec<Outbox>,
     pub(super) stop: Stop,
     pub(super) cutting: Cutting,
+    pub(super) leadership: Leadership,
     next_generation: u32,
     dirty: Vec<ConnectionRef>,
     stalled: VecDeque<(u64, ConnectionRef)>,
     outbox_waits: bool,
     consensus_waits: bool,
     to_tell: VecDeque<ToConsensus>,
-    ready: bool,
     ended: bool,
 }
 
@@ -71,6 +73,7 @@ impl Shard {
         let shards = setup.to_shards.len();
         Self {
             table: LockTable::new(setup.table.clone(), now_ms),
+            leadership: Leadership::new(setup.is_cluster),
             outboxes: (0..shards).map(|_| Outbox::default()).collect(),
             setup,
             connections: Slab::new(),
@@ -85,7 +88,6 @@ impl Shard {
             outbox_waits: false,
             consensus_waits: false,
             to_tell: VecDeque::new(),
-            ready: false,
             ended: false,
         }
     }
@@ -97,7 +99,7 @@ impl Shard {
 
     /// True while acquires are let in.
     pub(super) fn admits(&self, owner: u16) -> bool {
-        if self.setup.signals.log_full() {
+        if self.setup.signals.log_full() && self.leadership.term().is_some() {
             false
         } else if owner == self.setup.id {
             self.outputs.proposals.byte_len() < PROPOSAL_BYTES_WAITING
@@ -115,6 +117,7 @@ impl Shard {
             self.table.next_deadline_ms(),
             self.stalled.front().map(|&(at_ms, _)| at_ms),
             self.stop.next_deadline_ms(),
+            self.leadership.next_deadline_ms(),
             retry_ms,
         ]
         .into_iter()
@@ -130,13 +133,14 @@ impl Shard {
         if self.table.next_deadline_ms().is_some_and(|at| at <= now_ms) {
             self.table.advance(now_ms, &mut self.outputs);
         }
+        self.pump_leadership(now_ms);
         self.close_stalled(now_ms);
         self.pump_stop(now_ms);
         self.send_out(now_ms);
         let cut_goes_on = self.pump_cut();
         self.publish();
         Pumped {
-            ready: self.ready,
+            ready: self.may_listen(),
             ended: self.ended,
             more: more || cut_goes_on,
         }
@@ -172,7 +176,7 @@ impl Shard {
         for (request_id, in_flight) in waiting {
             let origin = self.origin(at, request_id);
             if in_flight.owner == self.setup.id {
-                self.table.disconnect(now_ms, origin);
+                self.forget_request(now_ms, origin);
             } else {
                 self.outboxes[usize::from(in_flight.owner)].forward(
                     origin,
@@ -274,11 +278,25 @@ impl Shard {
                 Some(FromConsensus::Barrier { index }) => {
                     self.tell_consensus(ToConsensus::Reached { index });
                 }
-                Some(FromConsensus::Ready) if self.stop.asked() => {}
-                Some(FromConsensus::Ready) => {
-                    self.ready = true;
-                    self.table.set_ready(now_ms);
+                Some(FromConsensus::Lead(lead)) => self.lead(now_ms, lead),
+                Some(FromConsensus::LeaderReady(slot)) => self.push_leader(slot),
+                Some(FromConsensus::Reset) => self.reset(now_ms),
+                Some(FromConsensus::Dropped { commands, fate }) => {
+                    for command in &commands {
+                        self.dropped(now_ms, command, fate);
+                    }
                 }
+                Some(FromConsensus::Confirmed { request, leads }) => {
+                    self.confirmed(now_ms, request, leads);
+                }
+                Some(FromConsensus::PeerRelease {
+                    peer,
+                    number,
+                    key,
+                    token,
+                }) => self.peer_release(now_ms, peer, number, &key, token),
+                Some(FromConsensus::OrphanDone { token }) => self.orphan_done(token),
+                Some(FromConsensus::HandedOver) => self.stop.handed_over(),
                 Some(FromConsensus::StillQuiet) => self.stop.ask_again(),
                 Some(FromConsensus::End) => self.ended = true,
                 None => break,
@@ -326,29 +344,27 @@ impl Shard {
 
     fn take_forwarded(&mut self, now_ms: u64, forwarded: &Forwarded) {
         for (origin, key_hash, key, request) in forwarded.iter() {
-            let out = &mut self.outputs;
             match request {
                 ForwardedRequest::Acquire {
                     arrived_ms,
                     wait_s,
                     lease_s,
                 } => {
-                    if out.proposals.byte_len() >= PROPOSAL_BYTES_WAITING {
+                    if self.outputs.proposals.byte_len() >= PROPOSAL_BYTES_WAITING {
                         self.setup.counters.admission_refused.add(1);
-                        out.answers.push((origin, Answer::Busy));
+                        self.outputs.answers.push((origin, Answer::Busy));
                     } else {
-                        self.table.acquire(
-                            now_ms, origin, arrived_ms, key_hash, key, wait_s, lease_s, out,
-                        );
+                        let asked = Asked::Acquire { wait_s, lease_s };
+                        self.ask(now_ms, origin, arrived_ms, (key_hash, key), asked);
                     }
                 }
                 ForwardedRequest::Release { arrived_ms, token } => {
-                    self.table
-                        .release(now_ms, origin, arrived_ms, key_hash, key, token, out);
+                    let asked = Asked::Release { token };
+                    self.ask(now_ms, origin, arrived_ms, (key_hash, key), asked);
                 }
-                ForwardedRequest::Disconnect => self.table.disconnect(now_ms, origin),
+                ForwardedRequest::Disconnect => self.forget_request(now_ms, origin),
                 ForwardedRequest::Undelivered(grant) => {
-                    self.table.undelivered(now_ms, grant, out);
+                    self.table.undelivered(now_ms, grant, &mut self.outputs);
                 }
             }
         }
@@ -369,6 +385,7 @@ impl Shard {
         };
         let counters = std::sync::Arc::clone(&self.setup.counters);
         let request_id = origin.request_id;
+        let not_active = self.leadership.refusal(request_id, self.stop.asked());
         let Some(connection) = self.connection(at) else {
             if let Answer::Acquired { grant, .. } = answer {
                 self.undelivered(now_ms, origin, owner, grant);
@@ -390,13 +407,10 @@ impl Shard {
                 Reply::Indeterminate { request_id },
                 &counters.answered_indeterminate,
             ),
-            Answer::NotActive => (
-                Reply::Error {
-                    request_id,
-                    code: ErrorCode::NotActive,
-                },
-                &counters.answered_error,
-            ),
+            Answer::NotActive if matches!(not_active, Reply::Moved { .. }) => {
+                (not_active, &counters.answered_moved)
+            }
+            Answer::NotActive => (not_active, &counters.answered_error),
         };
         counter.add(1);
         reply.encode(connection.output());
@@ -416,6 +430,9 @@ impl Shard {
             for grants in [true, false] {
                 for &(origin, answer) in &answers {
                     if matches!(answer, Answer::Acquired { .. }) != grants {
+                        continue;
+                    }
+                    if self.answer_is_foreign(origin, answer) {
                         continue;
                     }
                     if origin.shard == self.setup.id {
@@ -463,10 +480,15 @@ impl Shard {
 
     fn send_to_consensus(&mut self) -> bool {
         if !self.outputs.proposals.is_empty() {
-            let proposals = std::mem::take(&mut self.outputs.proposals);
-            let message = ToConsensus::Proposals(proposals);
-            if let Err(ToConsensus::Proposals(back)) = self.setup.to_consensus.try_send(message) {
-                self.outputs.proposals = back;
+            let message = ToConsensus::Proposals {
+                shard: self.setup.id,
+                term: self.proposing_term(),
+                proposals: std::mem::take(&mut self.outputs.proposals),
+            };
+            if let Err(ToConsensus::Proposals { proposals, .. }) =
+                self.setup.to_consensus.try_send(message)
+            {
+                self.outputs.proposals = proposals;
                 return false;
             }
         }
@@ -477,6 +499,13 @@ impl Shard {
             }
         }
         true
+    }
+
+    fn proposing_term(&self) -> Term {
+        match self.leadership.term() {
+            Some(term) => term,
+            None => unreachable!("a table that does not serve proposes nothing"),
+        }
     }
 
     fn close_stalled(&mut self, now_ms: u64) {

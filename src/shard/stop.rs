@@ -19,6 +19,8 @@ const LOOK_EVERY_MS: u64 = 25;
 pub(super) struct Stop {
     asked_at_ms: Option<u64>,
     look_at_ms: Option<u64>,
+    drained: bool,
+    handed_over: bool,
     told: bool,
     idle_since_told: bool,
 }
@@ -32,6 +34,11 @@ impl Stop {
     /// The shard had something to do that may reach another shard.
     pub(super) fn had_work(&mut self) {
         self.idle_since_told = false;
+    }
+
+    /// Whoever leads now, or nobody, does so without this node.
+    pub(super) fn handed_over(&mut self) {
+        self.handed_over = true;
     }
 
     /// The consensus role wants to hear again once this shard is quiet.
@@ -60,7 +67,13 @@ impl Shard {
             }
         };
         let late = now_ms >= asked_at_ms + millis(STOP_AT_MOST);
-        self.close_silent(now_ms, late);
+        if self.setup.is_cluster && !self.stop.drained && self.table.is_quiet() && self.is_idle() {
+            self.stop.drained = true;
+            self.tell_consensus(ToConsensus::Drained);
+        }
+        if late || self.stop.handed_over || !self.setup.is_cluster {
+            self.close_silent(now_ms, late);
+        }
         let quiet = self.connections.is_empty() && self.table.is_quiet() && self.is_idle();
         if quiet || late {
             let active = !self.stop.idle_since_told && !late;

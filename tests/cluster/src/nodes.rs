@@ -1,0 +1,383 @@
+//! A cluster of real processes.
+
+use std::fs;
+use std::path::{Path, PathBuf};
+use std::process::{Child, Command, ExitStatus, Stdio};
+use std::time::{Duration, Instant};
+
+use rustix::process::{Pid, Signal, kill_process};
+use serde_json::Value;
+use tempfile::TempDir;
+
+use crate::load::Shape;
+
+/// How long anything may take that takes milliseconds on an idle machine.
+pub const PATIENCE: Duration = Duration::from_secs(20);
+
+/// The exit code of a node whose place another has taken.
+const EXIT_REPLACED: i32 = 18;
+
+/// What fills a slot.
+struct Node {
+    folder: PathBuf,
+    admin: String,
+    child: Option<Child>,
+}
+
+/// A cluster. Dropped, its processes are killed and reaped.
+pub struct Cluster {
+    binary: PathBuf,
+    dir: TempDir,
+    description: Value,
+    nodes: Vec<Node>,
+    // Nodes that were replaced, for their logs.
+    left: Vec<Node>,
+    replaced: u16,
+}
+
+impl Cluster {
+    /// Makes a cluster, one node on each of 127.0.1.1, 127.0.1.2 and so on, and starts it.
+    pub fn start(binary: &Path, nodes: usize) -> Result<Self, String> {
+        let mut cluster = Self::make(binary, nodes)?;
+        for slot in 0..nodes {
+            cluster.run(slot)?;
+        }
+        for slot in 0..nodes {
+            cluster.wait_listening(slot)?;
+        }
+        Ok(cluster)
+    }
+
+    /// Makes a cluster and starts none of it.
+    pub fn make(binary: &Path, nodes: usize) -> Result<Self, String> {
+        let dir = tempfile::tempdir().map_err(|error| error.to_string())?;
+        let root = dir.path().join("cluster");
+        let hosts: Vec<String> = (0..nodes).map(host).collect();
+        let output = Command::new(binary)
+            .args(["cluster", "init", "--dir"])
+            .arg(&root)
+            .args(["--nodes", &nodes.to_string(), "--hosts", &hosts.join(",")])
+            .output()
+            .map_err(|error| format!("{}: {error}", binary.display()))?;
+        if !output.status.success() {
+            return Err(String::from_utf8_lossy(&output.stderr).into_owned());
+        }
+        let text =
+            fs::read_to_string(root.join("cluster.json")).map_err(|error| error.to_string())?;
+        let description: Value = serde_json::from_str(&text).map_err(|error| error.to_string())?;
+        let admins = description["admin_addrs"]
+            .as_array()
+            .cloned()
+            .unwrap_or_default();
+        let nodes = admins.iter().enumerate().map(|(slot, admin)| Node {
+            folder: root.join(format!("slot-{slot}")),
+            admin: admin.as_str().unwrap_or_default().to_owned(),
+            child: None,
+        });
+        Ok(Self {
+            binary: binary.to_path_buf(),
+            nodes: nodes.collect(),
+            dir,
+            description,
+            left: Vec::new(),
+            replaced: 0,
+        })
+    }
+
+    /// How many slots there are.
+    pub fn slots(&self) -> usize {
+        self.nodes.len()
+    }
+
+    /// Where `cluster init` made it.
+    pub fn root(&self) -> PathBuf {
+        self.dir.path().join("cluster")
+    }
+
+    /// Runs the command line and gives what it printed.
+    pub fn command(&self, arguments: &[&str]) -> Result<String, String> {
+        let token =
+            fs::read_to_string(self.nodes[0].folder.join("admin.token")).unwrap_or_default();
+        let output = Command::new(&self.binary)
+            .args(arguments)
+            .env("TICKETING_ADMIN_TOKEN", token.trim_end())
+            .output()
+            .map_err(|error| error.to_string())?;
+        if output.status.success() {
+            return Ok(String::from_utf8_lossy(&output.stdout).into_owned());
+        }
+        Err(format!(
+            "{}: {}",
+            arguments.join(" "),
+            String::from_utf8_lossy(&output.stderr)
+        ))
+    }
+
+    /// The admin addresses of all slots' nodes, as the command line takes them.
+    fn admins(&self) -> String {
+        let all: Vec<&str> = self.nodes.iter().map(|node| node.admin.as_str()).collect();
+        all.join(",")
+    }
+
+    /// Asks for another slot's node to lead; gives what came of it.
+    pub fn transfer(&self, to: usize) -> String {
+        let admins = self.admins();
+        let to = to.to_string();
+        let done = self.command(&["transfer-leader", "--to", &to, "--admin", &admins]);
+        done.unwrap_or_else(|why| why)
+    }
+
+    /// Replaces what fills a slot by a new node, as an operator would; the old one may run or not.
+    pub fn replace(&mut self, slot: usize) -> Result<(), String> {
+        self.replaced += 1;
+        let number = self.replaced;
+        let root = self.root();
+        let dir = root.to_string_lossy().into_owned();
+        let place = slot.to_string();
+        // Ports that nobody has had: the old node's may still be in use.
+        let (peer, admin) = ((16_225 + number).to_string(), (17_225 + number).to_string());
+        let said = self.command(&[
+            "cluster",
+            "add-node",
+            "--dir",
+            &dir,
+            "--slot",
+            &place,
+            "--peer-port",
+            &peer,
+            "--admin-port",
+            &admin,
+        ])?;
+        let words: Vec<&str> = said.split_whitespace().collect();
+        let id = words.get(1).ok_or("add-node said nothing")?.to_string();
+        let prefix = id.get(..8).ok_or("add-node named no node")?;
+        let new = Node {
+            folder: root.join(format!("slot-{slot}-{prefix}")),
+            admin: format!("{}:{admin}", host(slot)),
+            child: None,
+        };
+        let old = std::mem::replace(&mut self.nodes[slot], new);
+        self.run(slot)?;
+        let mut admins = self.admins();
+        if old.child.is_some() {
+            admins = format!("{admins},{}", old.admin);
+        }
+        let peer_addr = format!("{}:{peer}", host(slot));
+        let replaced = self
+            .command(&[
+                "member",
+                "add-learner",
+                "--node-id",
+                &id,
+                "--peer-addr",
+                &peer_addr,
+                "--admin",
+                &admins,
+            ])
+            .and_then(|_| {
+                self.command(&[
+                    "member",
+                    "replace",
+                    "--slot",
+                    &place,
+                    "--node-id",
+                    &id,
+                    "--admin",
+                    &admins,
+                ])
+            });
+        self.left.push(old);
+        replaced?;
+        // Who was replaced ends by itself, with a code of its own.
+        let at = self.left.len() - 1;
+        if let Some(mut child) = self.left[at].child.take() {
+            let status = wait(&mut child)?;
+            if status.code() != Some(EXIT_REPLACED) {
+                return Err(format!(
+                    "the replaced node of slot {slot} ended with {status}"
+                ));
+            }
+        }
+        self.wait_listening(slot)
+    }
+
+    /// The load that the published client's own tests make.
+    pub fn shape(&self) -> Shape {
+        let fingerprint = self.description["identity_fingerprint"]
+            .as_str()
+            .unwrap_or_default();
+        let mut bytes = [0; 32];
+        for (at, byte) in bytes.iter_mut().enumerate() {
+            let digits = fingerprint.get(at * 2..at * 2 + 2).unwrap_or_default();
+            *byte = u8::from_str_radix(digits, 16).unwrap_or_default();
+        }
+        let token =
+            fs::read_to_string(self.nodes[0].folder.join("client.token")).unwrap_or_default();
+        Shape {
+            addresses: (0..self.slots())
+                .map(|slot| format!("{}:5225", host(slot)))
+                .collect(),
+            fingerprint: bytes,
+            token: token.trim_end().to_owned(),
+            workers: 32,
+            keys: 4,
+            hold: Duration::from_millis(5),
+        }
+    }
+
+    /// Starts a slot's process.
+    pub fn run(&mut self, slot: usize) -> Result<(), String> {
+        let node = &mut self.nodes[slot];
+        let log = fs::OpenOptions::new()
+            .create(true)
+            .append(true)
+            .open(node.folder.join("log.txt"))
+            .map_err(|error| error.to_string())?;
+        let out = log.try_clone().map_err(|error| error.to_string())?;
+        let child = Command::new(&self.binary)
+            .args(["serve", "--config"])
+            .arg(node.folder.join("ticketing.toml"))
+            .stdin(Stdio::null())
+            .stdout(out)
+            .stderr(log)
+            .spawn()
+            .map_err(|error| error.to_string())?;
+        node.child = Some(child);
+        Ok(())
+    }
+
+    /// Waits until a slot's node takes clients.
+    pub fn wait_listening(&self, slot: usize) -> Result<(), String> {
+        self.wait_until(&format!("slot {slot} listens for clients"), || {
+            std::net::TcpStream::connect(format!("{}:5225", host(slot))).is_ok()
+        })
+    }
+
+    /// The slot of the node that serves, as the nodes that can be asked see it.
+    pub fn leader(&self) -> Result<usize, String> {
+        let mut found = None;
+        self.wait_until("a leader is ready", || {
+            found = (0..self.slots()).find(|&slot| self.leads(slot));
+            found.is_some()
+        })?;
+        found.ok_or_else(|| "no leader".to_owned())
+    }
+
+    fn leads(&self, slot: usize) -> bool {
+        self.status(slot).is_some_and(|status| {
+            let members = status["members"].as_array().cloned().unwrap_or_default();
+            members.iter().any(|member| {
+                member["role"] == "leader"
+                    && member["slot"] == slot
+                    && member["last_contact_ms"].is_null()
+            })
+        })
+    }
+
+    /// What a node says of itself, if its process runs and answers.
+    pub fn status(&self, slot: usize) -> Option<Value> {
+        let node = &self.nodes[slot];
+        node.child.as_ref()?;
+        let agent: ureq::Agent = ureq::Agent::config_builder()
+            .timeout_global(Some(Duration::from_millis(500)))
+            .build()
+            .into();
+        let mut answer = agent
+            .get(format!("http://{}/status", node.admin))
+            .call()
+            .ok()?;
+        let text = answer.body_mut().read_to_string().ok()?;
+        serde_json::from_str(&text).ok()
+    }
+
+    /// Sends a signal to a slot's process.
+    pub fn signal(&self, slot: usize, signal: Signal) -> Result<(), String> {
+        let child = self.nodes[slot].child.as_ref().ok_or("it does not run")?;
+        let pid = i32::try_from(child.id()).ok().and_then(Pid::from_raw);
+        let pid = pid.ok_or("a process has no id")?;
+        kill_process(pid, signal).map_err(|error| error.to_string())
+    }
+
+    /// Kills a slot's process.
+    pub fn kill(&mut self, slot: usize) -> Result<(), String> {
+        self.signal(slot, Signal::KILL)?;
+        self.reap(slot).map(drop)
+    }
+
+    /// Waits for the end of a slot's process.
+    pub fn reap(&mut self, slot: usize) -> Result<ExitStatus, String> {
+        let Some(mut child) = self.nodes[slot].child.take() else {
+            return Err(format!("slot {slot} does not run"));
+        };
+        wait(&mut child).map_err(|why| format!("slot {slot}: {why}"))
+    }
+
+    /// What a slot's processes have written so far.
+    pub fn log(&self, slot: usize) -> String {
+        fs::read_to_string(self.nodes[slot].folder.join("log.txt")).unwrap_or_default()
+    }
+
+    /// Looks again and again until `holds`.
+    pub fn wait_until(&self, what: &str, mut holds: impl FnMut() -> bool) -> Result<(), String> {
+        let deadline = Instant::now() + PATIENCE;
+        while !holds() {
+            if Instant::now() > deadline {
+                return Err(format!("not within {PATIENCE:?}: {what}"));
+            }
+            std::thread::sleep(Duration::from_millis(2));
+        }
+        Ok(())
+    }
+
+    /// Prints the end of every node's log: what led to a failure.
+    pub fn print_logs(&self) {
+        for slot in 0..self.slots() {
+            let log = self.log(slot);
+            let lines: Vec<&str> = log.lines().collect();
+            println!("--- the end of slot {slot}'s log");
+            for line in &lines[lines.len().saturating_sub(40)..] {
+                println!("{line}");
+            }
+        }
+        for node in &self.left {
+            println!("--- the end of the log in {}", node.folder.display());
+            let log = fs::read_to_string(node.folder.join("log.txt")).unwrap_or_default();
+            let lines: Vec<&str> = log.lines().collect();
+            for line in &lines[lines.len().saturating_sub(20)..] {
+                println!("{line}");
+            }
+        }
+    }
+}
+
+impl Drop for Cluster {
+    fn drop(&mut self) {
+        for node in self.nodes.iter_mut().chain(&mut self.left) {
+            if let Some(mut child) = node.child.take() {
+                // A process that has ended already is no news.
+                let _ = child.kill();
+                let _ = child.wait();
+            }
+        }
+    }
+}
+
+fn wait(child: &mut Child) -> Result<ExitStatus, String> {
+    let began = Instant::now();
+    loop {
+        match child.try_wait().map_err(|error| error.to_string())? {
+            Some(status) => return Ok(status),
+            None if began.elapsed() > PATIENCE => {
+                let _ = child.kill();
+                let _ = child.wait();
+                return Err(format!("it did not end within {PATIENCE:?}"));
+            }
+            None => std::thread::sleep(Duration::from_millis(1)),
+        }
+    }
+}
+
+/// The address of a slot's node.
+pub fn host(slot: usize) -> String {
+    format!("127.0.1.{}", slot + 1)
+}
