@@ -12,7 +12,7 @@ FUZZ_FLAGS := -Cpasses=sancov-module -Cllvm-args=-sanitizer-coverage-level=4 \
 FUZZ_HOST := $(shell rustc -vV | sed -n 's/^host: //p')
 FUZZ_SECONDS ?= 60
 
-.PHONY: help build test verify fix quick-tests bench trace-hand-over raft-step crowds bounds fuzz powercut powercut-quick powercut-nosync sim sim-quick sim-mutants coverage release failover soak chaos-quick cluster-up cluster-down cluster-status
+.PHONY: help build test verify fix quick-tests bench trace-hand-over raft-step crowds bounds fuzz powercut powercut-quick powercut-nosync sim sim-quick sim-mutants coverage release bench-cluster failover soak chaos-quick cluster-up cluster-down cluster-status
 
 help:
 	@echo 'make test      every test that CI runs'
@@ -21,6 +21,7 @@ help:
 	@echo 'make crowds    10,000 clients after one key, with 5,000 strangers beside them'
 	@echo 'make bounds    the crowds; memory and idle time, measured at full size'
 	@echo 'make bench     the published load against this server and a bare ceiling, by turns; one hot key'
+	@echo 'make bench-cluster  the same load against clusters of three on this machine'
 	@echo 'make trace-hand-over  where a hand-over of a hot key goes, by tracepoints of the kernel (root, python3)'
 	@echo 'make raft-step what a step of the Raft core costs'
 	@echo 'make fuzz      each fuzz target for FUZZ_SECONDS (60)'
@@ -81,6 +82,10 @@ fuzz:
 # BENCH_ARGS='--rounds 5 --pairs 200000' for longer runs.
 bench: release
 	$(RELEASE)/bench --server $(RELEASE)/ticketing $(BENCH_ARGS)
+
+# Clusters of three and the load on this machine, by turns with the ceiling.
+bench-cluster: release
+	$(RELEASE)/bench --server $(RELEASE)/ticketing --cluster $(BENCH_ARGS)
 
 # Where a hand-over of one hot key goes; needs root, tracefs and python3.
 trace-hand-over: release

@@ -6,6 +6,7 @@
 //! server's figure is told as a part of it and means the same on a fast machine and a slow one.
 
 pub mod ceiling;
+pub mod cluster;
 pub mod hot_key;
 pub mod load;
 pub mod machine;

@@ -10,7 +10,7 @@ use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering};
 use std::time::{Duration, Instant};
 
 use hdrhistogram::Histogram;
-use published::{ReleaseOutcome, TicketBroker};
+use published::{BrokerMode, ReleaseOutcome, TicketBroker};
 use serde::{Deserialize, Serialize};
 use tokio::task::JoinSet;
 
@@ -40,19 +40,55 @@ const READY_WITHIN: Duration = Duration::from_secs(10);
 const LATENCY_MAX_US: u64 = 600_000_000;
 const LATENCY_DIGITS: u8 = 3;
 
+/// What to connect to.
+#[derive(Clone, Debug)]
+pub enum Target {
+    /// A server in single mode, without a token.
+    Single(SocketAddr),
+    /// A cluster.
+    Cluster {
+        /// Its nodes, by slot.
+        addrs: Vec<SocketAddr>,
+        /// The client token.
+        token: String,
+        /// Its identity fingerprint.
+        fingerprint: [u8; 32],
+    },
+}
+
+impl Target {
+    fn broker(&self) -> Result<TicketBroker, LoadError> {
+        match self {
+            Target::Single(addr) => Ok(TicketBroker::connect_loopback([addr.to_string()])),
+            Target::Cluster {
+                addrs,
+                token,
+                fingerprint,
+            } => TicketBroker::builder()
+                .addrs(addrs.iter().map(ToString::to_string))
+                .token(token.clone())
+                .mode(BrokerMode::Cluster {
+                    identity_fingerprint: *fingerprint,
+                })
+                .connect()
+                .map_err(|error| LoadError::Target(error.to_string())),
+        }
+    }
+}
+
 /// What to run.
-#[derive(Clone, Copy, Debug)]
+#[derive(Clone, Debug)]
 pub struct Load {
-    /// The server: single mode, no token.
-    pub addr: SocketAddr,
+    /// The server or the cluster.
+    pub target: Target,
     /// Tasks and keys.
     pub shape: Shape,
     /// Acquire and release pairs to measure.
     pub pairs: u64,
     /// Pairs to run first, not measured.
     pub warm_up_pairs: u64,
-    /// The server's process, to read its CPU time.
-    pub server_pid: Option<u32>,
+    /// The servers' processes, to read their CPU time; a cluster's leader first.
+    pub server_pids: Vec<u32>,
     /// Where the shuffle starts.
     pub seed: u64,
 }
@@ -76,14 +112,19 @@ pub struct Measured {
     pub client_cpu_us_per_pair: f64,
     /// CPU time of the server's process a pair, in microseconds, if its process is known.
     pub server_cpu_us_per_pair: Option<f64>,
+    /// CPU time of each follower's process a pair, in microseconds, of a cluster.
+    pub follower_cpu_us_per_pair: Vec<f64>,
 }
 
 /// Why a run does not count.
 #[derive(Debug, thiserror::Error)]
 pub enum LoadError {
     /// No connection in time.
-    #[error("no connection to {0} within {READY_WITHIN:?}: is a server listening there?")]
-    NotReady(SocketAddr),
+    #[error("no connection to {0:?} within {READY_WITHIN:?}: is a server listening there?")]
+    NotReady(Target),
+    /// The client refuses to connect so.
+    #[error("the client: {0}")]
+    Target(String),
     /// An acquire failed.
     #[error("acquire of {key} failed: {error}")]
     Acquire {
@@ -139,9 +180,9 @@ pub enum LoadError {
 /// # Errors
 /// The first thing that went wrong; the rest of the load is dropped.
 pub async fn run(load: Load) -> Result<Measured, LoadError> {
-    let broker = Arc::new(TicketBroker::connect_loopback([load.addr.to_string()]));
+    let broker = Arc::new(load.target.broker()?);
     if !broker.wait_ready(READY_WITHIN).await {
-        return Err(LoadError::NotReady(load.addr));
+        return Err(LoadError::NotReady(load.target));
     }
     let Shape { tasks, keys } = load.shape;
     let warm_up = Section::shuffled(load.warm_up_pairs, keys, load.seed);
@@ -149,15 +190,19 @@ pub async fn run(load: Load) -> Result<Measured, LoadError> {
 
     let section = Section::shuffled(load.pairs, keys, load.seed.wrapping_add(1));
     let client_before = machine::cpu_of_self()?;
-    let server_before = load.server_pid.map(machine::cpu_of).transpose()?;
+    let cpu_of_servers = || {
+        let pids = load.server_pids.iter();
+        pids.map(|&pid| machine::cpu_of(pid))
+            .collect::<Result<Vec<_>, _>>()
+    };
+    let servers_before = cpu_of_servers()?;
     let started = Instant::now();
     let latency_us = run_section(&broker, &section, tasks).await?;
     let elapsed = started.elapsed();
     let client = machine::cpu_of_self()? - client_before;
-    let server = match (load.server_pid, server_before) {
-        (Some(pid), Some(before)) => Some(machine::cpu_of(pid)? - before),
-        _ => None,
-    };
+    let servers = cpu_of_servers()?;
+    let servers = servers.into_iter().zip(servers_before);
+    let mut servers = servers.map(|(after, before)| after - before);
     broker.close().await;
 
     let per_pair = |cpu: Cpu| cpu.as_micros() as f64 / load.pairs as f64;
@@ -169,7 +214,8 @@ pub async fn run(load: Load) -> Result<Measured, LoadError> {
         p99_us: latency_us.value_at_quantile(0.99),
         max_us: latency_us.max(),
         client_cpu_us_per_pair: per_pair(client),
-        server_cpu_us_per_pair: server.map(per_pair),
+        server_cpu_us_per_pair: servers.next().map(per_pair),
+        follower_cpu_us_per_pair: servers.map(per_pair).collect(),
     })
 }
 

@@ -30,6 +30,10 @@ pub enum System {
     Sync,
     /// Ticketing, page cache only.
     Memory,
+    /// A cluster of three, every answer on two disks first.
+    ClusterSync,
+    /// A cluster of three, page caches only.
+    ClusterMemory,
 }
 
 impl System {
@@ -39,10 +43,17 @@ impl System {
             System::Ceiling => "ceiling (nothing kept)",
             System::Sync => "ticketing --durability sync",
             System::Memory => "ticketing --durability memory",
+            System::ClusterSync => "cluster of 3, sync",
+            System::ClusterMemory => "cluster of 3, memory",
         }
     }
 
-    /// The command that serves it on a free loopback port.
+    /// Whether it is a cluster ([`crate::cluster::RunningCluster`]).
+    pub fn is_cluster(self) -> bool {
+        matches!(self, System::ClusterSync | System::ClusterMemory)
+    }
+
+    /// The command that serves it on a free loopback port; not of a cluster.
     pub fn command(self, programs: &Programs, data_dir: &Path) -> Command {
         let durability = match self {
             System::Ceiling => {
@@ -50,8 +61,8 @@ impl System {
                 command.args(["--listen", "127.0.0.1:0"]);
                 return command;
             }
-            System::Sync => "sync",
-            System::Memory => "memory",
+            System::Sync | System::ClusterSync => "sync",
+            System::Memory | System::ClusterMemory => "memory",
         };
         let mut command = Command::new(&programs.server);
         command.args([

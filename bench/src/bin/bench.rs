@@ -8,8 +8,9 @@ use std::process::{Command, ExitCode, Stdio};
 use std::time::Duration;
 
 use clap::{Args, Parser, Subcommand};
+use ticketing_bench::cluster::RunningCluster;
 use ticketing_bench::hot_key::{self, HotKey, HotRun};
-use ticketing_bench::load::{self, CONTENDED, Load, Measured, Shape};
+use ticketing_bench::load::{self, CONTENDED, Load, Measured, Shape, Target};
 use ticketing_bench::machine::Machine;
 use ticketing_bench::physical::{Physical, Sample};
 use ticketing_bench::report::{Report, Run};
@@ -39,6 +40,9 @@ struct Compare {
     /// The `ticketing` program. Without it, only the ceiling is measured.
     #[arg(long)]
     server: Option<PathBuf>,
+    /// Clusters of three instead of single nodes, and no hot key.
+    #[arg(long)]
+    cluster: bool,
     /// Further arguments to `ticketing serve`, in one string, split at blanks.
     #[arg(long, default_value = "", allow_hyphen_values = true)]
     server_args: String,
@@ -64,9 +68,12 @@ struct Compare {
 
 #[derive(Args)]
 struct LoadArgs {
-    /// The server, in single mode and without a token.
-    #[arg(long)]
-    connect: SocketAddr,
+    /// The server, in single mode and without a token; or a cluster's nodes, by slot.
+    #[arg(long, value_delimiter = ',', required = true)]
+    connect: Vec<SocketAddr>,
+    /// A cluster's identity fingerprint, 64 hex digits; its client token is in TICKETING_CLIENT_TOKEN.
+    #[arg(long, value_parser = fingerprint)]
+    identity: Option<[u8; 32]>,
     /// Acquire and release pairs to measure.
     #[arg(long, default_value_t = 40_000, value_parser = clap::value_parser!(u64).range(1..=10_000_000))]
     pairs: u64,
@@ -79,12 +86,25 @@ struct LoadArgs {
     /// Keys they contend for.
     #[arg(long, default_value_t = CONTENDED.keys, value_parser = at_least_one)]
     keys: usize,
-    /// The server's process, to read its CPU time.
-    #[arg(long)]
-    server_pid: Option<u32>,
+    /// The servers' processes, to read their CPU time; a cluster's leader first.
+    #[arg(long, value_delimiter = ',')]
+    server_pid: Vec<u32>,
     /// Where the shuffle of the keys starts.
     #[arg(long, default_value_t = 1)]
     seed: u64,
+}
+
+fn fingerprint(text: &str) -> Result<[u8; 32], String> {
+    let mut bytes = [0; 32];
+    let digits = text.as_bytes().chunks_exact(2);
+    if text.len() != 64 || !text.is_ascii() {
+        return Err("64 hex digits".to_owned());
+    }
+    for (byte, pair) in bytes.iter_mut().zip(digits) {
+        let pair = std::str::from_utf8(pair).map_err(|error| error.to_string())?;
+        *byte = u8::from_str_radix(pair, 16).map_err(|error| error.to_string())?;
+    }
+    Ok(bytes)
 }
 
 fn at_least_one(text: &str) -> Result<usize, String> {
@@ -121,15 +141,24 @@ fn run_load(args: &LoadArgs) -> Result<(), Box<dyn Error>> {
     let runtime = tokio::runtime::Builder::new_multi_thread()
         .enable_all()
         .build()?;
+    let target = match (args.identity, &args.connect[..]) {
+        (Some(fingerprint), addrs) => Target::Cluster {
+            addrs: addrs.to_vec(),
+            token: std::env::var("TICKETING_CLIENT_TOKEN").unwrap_or_default(),
+            fingerprint,
+        },
+        (None, [addr]) => Target::Single(*addr),
+        (None, _) => return Err("several addresses are a cluster's: give --identity".into()),
+    };
     let measured = runtime.block_on(load::run(Load {
-        addr: args.connect,
+        target,
         shape: Shape {
             tasks: args.tasks,
             keys: args.keys,
         },
         pairs: args.pairs,
         warm_up_pairs: args.warm_up_pairs,
-        server_pid: args.server_pid,
+        server_pids: args.server_pid.clone(),
         seed: args.seed,
     }))?;
     println!("{}", serde_json::to_string(&measured)?);
@@ -147,9 +176,10 @@ fn compare(args: &Compare) -> Result<(), Box<dyn Error>> {
             .map(str::to_owned)
             .collect(),
     };
-    let systems: &[System] = match args.server {
-        Some(_) => &[System::Ceiling, System::Sync, System::Memory],
-        None => &[System::Ceiling],
+    let systems: &[System] = match (&args.server, args.cluster) {
+        (None, _) => &[System::Ceiling],
+        (Some(_), false) => &[System::Ceiling, System::Sync, System::Memory],
+        (Some(_), true) => &[System::Ceiling, System::ClusterSync, System::ClusterMemory],
     };
     let machine = Machine::look(&args.data_root)?;
     let mut physical = Physical::new(&args.data_root)?;
@@ -172,6 +202,18 @@ fn compare(args: &Compare) -> Result<(), Box<dyn Error>> {
             }
             let rate = measured.pairs_per_s;
             eprintln!("round {round}: {:<30} {rate:>9.0} pairs/s", system.name());
+            if !measured.follower_cpu_us_per_pair.is_empty() {
+                let followers: Vec<String> = measured
+                    .follower_cpu_us_per_pair
+                    .iter()
+                    .map(|us| format!("{us:.1}"))
+                    .collect();
+                let leader = measured.server_cpu_us_per_pair.unwrap_or_default();
+                eprintln!(
+                    "  CPU us/pair: leader {leader:.1}, followers {}",
+                    followers.join(" and ")
+                );
+            }
             runs.push(Run {
                 round: round as usize,
                 system: system.name().to_owned(),
@@ -179,7 +221,8 @@ fn compare(args: &Compare) -> Result<(), Box<dyn Error>> {
                 measured,
             });
         }
-        for &system in systems.iter().filter(|&&system| system != System::Ceiling) {
+        let single = |system: &&System| **system != System::Ceiling && !system.is_cluster();
+        for &system in systems.iter().filter(single) {
             let work = Work {
                 shape: hot_key::SHAPE,
                 pairs: args.hot_pairs,
@@ -201,10 +244,14 @@ fn compare(args: &Compare) -> Result<(), Box<dyn Error>> {
             hot_runs.push(run);
         }
     }
-    let hot_key = args.server.as_ref().map(|_| HotKey {
-        pairs: args.hot_pairs,
-        runs: hot_runs,
-    });
+    let hot_key = args
+        .server
+        .as_ref()
+        .filter(|_| !args.cluster)
+        .map(|_| HotKey {
+            pairs: args.hot_pairs,
+            runs: hot_runs,
+        });
     let report = Report::new(machine, args.pairs, programs.server_args, runs, hot_key);
     println!("{report}");
     if let Some(path) = &args.json {
@@ -221,15 +268,37 @@ fn measure(
     data_root: &Path,
     work: &Work,
 ) -> Result<Measured, Box<dyn Error>> {
+    if system.is_cluster() {
+        let mut cluster = RunningCluster::start(system, programs, data_root)?;
+        let mut command = Command::new(own);
+        command.args(["load", "--connect", &cluster.addresses()]);
+        command.args(["--identity", &cluster.fingerprint()?]);
+        command.env("TICKETING_CLIENT_TOKEN", cluster.token()?);
+        let pids: Vec<String> = cluster.pids()?.iter().map(ToString::to_string).collect();
+        command.args(["--server-pid", &pids.join(",")]);
+        let measured = run_client(command, work, || cluster.stderr_end())?;
+        cluster.stop()?;
+        return Ok(measured);
+    }
     let server = Running::start(system, programs, data_root)?;
     let mut command = Command::new(own);
-    command.arg("load");
-    command.args(["--connect", &server.addr().to_string()]);
+    command.args(["load", "--connect", &server.addr().to_string()]);
+    command.args(["--server-pid", &server.pid().to_string()]);
+    let measured = run_client(command, work, || server.stderr_end())?;
+    server.stop()?;
+    Ok(measured)
+}
+
+/// Runs the load in a process of its own.
+fn run_client(
+    mut command: Command,
+    work: &Work,
+    stderr_end: impl Fn() -> String,
+) -> Result<Measured, Box<dyn Error>> {
     command.args(["--pairs", &work.pairs.to_string()]);
     command.args(["--warm-up-pairs", &work.warm_up_pairs.to_string()]);
     command.args(["--tasks", &work.shape.tasks.to_string()]);
     command.args(["--keys", &work.shape.keys.to_string()]);
-    command.args(["--server-pid", &server.pid().to_string()]);
     command.args(["--seed", &work.seed.to_string()]);
     command.stdin(Stdio::null()).stdout(Stdio::piped());
     let mut client = Guarded::start(&mut command)?;
@@ -238,14 +307,12 @@ fn measure(
         return Err(format!("the load was not over within {LOAD_WITHIN:?}").into());
     };
     if !status.success() {
-        let stderr = server.stderr_end();
+        let stderr = stderr_end();
         return Err(format!("the load failed; the server's stderr ends with:\n{stderr}").into());
     }
     let mut json = String::new();
     if let Some(stdout) = &mut client.child().stdout {
         stdout.read_to_string(&mut json)?;
     }
-    let measured = serde_json::from_str(&json)?;
-    server.stop()?;
-    Ok(measured)
+    Ok(serde_json::from_str(&json)?)
 }
