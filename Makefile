@@ -12,7 +12,7 @@ FUZZ_FLAGS := -Cpasses=sancov-module -Cllvm-args=-sanitizer-coverage-level=4 \
 FUZZ_HOST := $(shell rustc -vV | sed -n 's/^host: //p')
 FUZZ_SECONDS ?= 60
 
-.PHONY: help build test verify fix quick-tests bench trace-hand-over raft-step crowds bounds fuzz powercut powercut-quick powercut-nosync sim sim-quick sim-mutants coverage release bench-cluster failover soak chaos-quick cluster-up cluster-down cluster-status
+.PHONY: help build test verify fix quick-tests bench trace-hand-over raft-step crowds bounds fuzz powercut powercut-quick powercut-nosync sim sim-quick sim-mutants coverage release bench-cluster failover soak identity rotation cluster-quick cluster-up cluster-down cluster-status
 
 help:
 	@echo 'make test      every test that CI runs'
@@ -32,6 +32,7 @@ help:
 	@echo 'make cluster-up / cluster-status / cluster-down  a cluster of three on this machine'
 	@echo 'make failover  how long nobody is granted anything when a cluster loses its leader (root); ROUNDS=n'
 	@echo 'make soak      a cluster under load while nodes are killed, cut off, replaced (root); MINUTES=n NODES=n SEED=n'
+	@echo 'make identity  nodes that are not who they say are refused (root); make rotation: tokens and certificates changed under load'
 	@echo 'make coverage  which regions of the Raft core and of recovery the tests run; needs llvm-cov'
 	@echo 'make build     the server, optimised'
 
@@ -149,8 +150,15 @@ failover: release
 soak: release
 	$(CLUSTER_TESTS) chaos --seconds $$(( $(MINUTES) * 60 )) --seed $(or $(SEED),$(shell date +%s))
 
+# Copies, old backups, lost folders, wrong places, lost majorities; tokens and certificates changed under load.
+identity: release
+	$(CLUSTER_TESTS) identity
+
+rotation: release
+	$(CLUSTER_TESTS) rotation
+
 # What CI runs of them.
-chaos-quick: release
+cluster-quick: identity rotation
 	$(CLUSTER_TESTS) chaos --seconds 60 --seed 1
 	$(MAKE) --no-print-directory failover ROUNDS=3
 

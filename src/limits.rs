@@ -67,6 +67,10 @@ pub const PEER_CONNECT_TIMEOUT: Duration = Duration::from_millis(500);
 /// network that is whole again would go unnoticed.
 pub const PEER_UNACKNOWLEDGED: Duration = Duration::from_secs(1);
 
+/// How often a node says to each other one that it is alive, whatever else it says. Who is silent for
+/// [`ticketing_raftlog::limits::PEER_SILENT_MS`] may be dead, and then another process may have its name.
+pub const PEER_ALIVE_MS: u64 = 100;
+
 /// The first pause before a peer that refused a connection is dialled again; it doubles each time.
 pub const PEER_REDIAL_FIRST_MS: u64 = 10;
 /// See [`PEER_REDIAL_FIRST_MS`].
@@ -306,5 +310,6 @@ const _: () = assert!(
 const _: () = assert!((CLAIMS_PER_PORT as u64) < OPEN_FILES_RESERVE / 4);
 const _: () = assert!(PROPOSAL_BYTES_WAITING <= CONSENSUS_BYTES_WAITING);
 const _: () = assert!(UNAUTHENTICATED_DEFAULT <= CONNECTIONS_DEFAULT);
+const _: () = assert!(PEER_ALIVE_MS * 4 <= ticketing_raftlog::limits::PEER_SILENT_MS);
 // The stop's silence must be able to happen within the stop.
 const _: () = assert!(STOP_SILENCE.as_millis() < STOP_AT_MOST.as_millis());

@@ -13,6 +13,7 @@ pub struct NodeSignals {
     listening: AtomicU16,
     port_wanted: AtomicBool,
     port_open: AtomicBool,
+    shut: AtomicBool,
 }
 
 impl NodeSignals {
@@ -58,6 +59,17 @@ impl NodeSignals {
     #[must_use]
     pub fn port_open(&self) -> bool {
         self.port_open.load(Ordering::Acquire)
+    }
+
+    /// Says whether clients are to stay away, though the port is open: another node may have this one's place.
+    pub fn set_shut(&self, shut: bool) {
+        self.shut.store(shut, Ordering::Release);
+    }
+
+    /// True while clients are to stay away.
+    #[must_use]
+    pub fn shut(&self) -> bool {
+        self.shut.load(Ordering::Acquire)
     }
 
     /// One more shard listens.

@@ -193,6 +193,7 @@ mod tests {
             max_us: 9_000,
             client_cpu_us_per_pair: 17.0,
             server_cpu_us_per_pair: Some(7.0),
+            follower_cpu_us_per_pair: Vec::new(),
         };
         Run {
             round,

@@ -112,6 +112,7 @@ fn bodies(config: &[u8]) -> Vec<Body<'_>> {
             hash: u128::MAX - 1,
         },
         Body::Ready,
+        Body::Alive,
     ]
 }
 

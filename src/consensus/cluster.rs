@@ -14,7 +14,7 @@ use ticketing_raftlog::{
 
 use crate::cluster_view::ClusterView;
 use crate::fatal::Fatal;
-use crate::lanes::messages::FromConsensus;
+use crate::lanes::messages::{FromConsensus, Lead};
 use crate::limits::{FIT_TO_LEAD_AFTER_MS, PEER_EVENTS_PER_TURN};
 use crate::locks::Fate;
 use crate::peers::{self, Event, Known, Peers, Received};
@@ -281,6 +281,16 @@ impl Role {
                 _ => Fatal::Unwelcome,
             };
             fatal.exit(reason);
+        }
+        if reason == Reason::Replaced && self.core.leader().is_none() && !self.signals.shut() {
+            tracing::warn!(
+                %by,
+                "a node says that this one was replaced, and too few say so to be sure: clients are sent \
+                 away until this node hears a leader"
+            );
+            self.signals.set_shut(true);
+            self.fan_out
+                .tell_all(|| FromConsensus::Lead(Lead::Follows(None)));
         }
     }
 

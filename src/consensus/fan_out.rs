@@ -23,6 +23,8 @@ pub(super) struct FanOut {
     barrier_sent: Option<LogIndex>,
     // Terms in which this node leads or has led: all of their entries are its own.
     led: Vec<Term>,
+    // Of the last entry that was looked at.
+    term: Term,
     ended: bool,
 }
 
@@ -42,6 +44,7 @@ impl FanOut {
             barrier: None,
             barrier_sent: None,
             led: Vec::new(),
+            term: Term(0),
             ended: false,
         }
     }
@@ -179,6 +182,11 @@ impl FanOut {
             }
             if record.index > commit || taken == COMMITTED_RECORDS_PER_MESSAGE {
                 break;
+            }
+            if record.term > self.term {
+                // Terms never fall along a log: none of the earlier ones comes again.
+                self.term = record.term;
+                self.led.retain(|led| *led >= record.term);
             }
             let is_own = self.led.contains(&record.term);
             if *own.get_or_insert(is_own) != is_own {

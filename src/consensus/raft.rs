@@ -121,6 +121,9 @@ impl Role {
     fn role_changed(&mut self, role: RaftRole, term: Term, leader: Option<NodeId>) {
         self.counters.term.set(term.0);
         tracing::info!(term = term.0, ?role, ?leader, "role");
+        if leader.is_some() {
+            self.signals.set_shut(false);
+        }
         let leading = (role == RaftRole::Leader).then_some(term);
         if self.leading.is_some() && leading != self.leading {
             self.capture_fates();

@@ -11,7 +11,7 @@ use ticketing_raftlog::{
     BootId, ClusterId, Folder, NodeId, OpenError, OpenOptions, Opened, PeersFile, RecoveryReport,
 };
 
-use crate::config::{Config, LogConfig};
+use crate::config::{ClusterConfig, Config, LogConfig};
 use crate::fatal::Fatal;
 
 use super::random::random_id;
@@ -64,6 +64,9 @@ pub(super) fn open(config: &Config) -> Found {
         };
         fatal.exit(error)
     });
+    if let (Some(cluster), Some(member)) = (&config.cluster, &found.member) {
+        check_place(cluster, found.opened.identity.node_id, member);
+    }
     let opened = &found.opened;
     report(&opened.recovery, &config.data_dir);
     let reserve = opened.log.reserve();
@@ -74,6 +77,29 @@ pub(super) fn open(config: &Config) -> Found {
         );
     }
     found
+}
+
+/// Stops a node whose configuration file does not fit the cluster that its folder knows.
+fn check_place(cluster: &ClusterConfig, node_id: NodeId, member: &Member) {
+    let Some(config) = member.configs.last().map(|entry| entry.config) else {
+        return;
+    };
+    let (voters, addresses) = (config.voters().len(), cluster.addresses.len());
+    if voters > 0 && voters != addresses {
+        Fatal::Folder.exit(format_args!(
+            "the configuration file names {addresses} peers' addresses, and the cluster of this folder has \
+             {voters} voters: name one address for each"
+        ));
+    }
+    if let Some(slot) = config.slot_of(node_id)
+        && slot.0 != cluster.slot
+    {
+        Fatal::Folder.exit(format_args!(
+            "the folder is that of the node in slot {}, and the configuration file says slot {}: correct one \
+             of data_dir and slot",
+            slot.0, cluster.slot
+        ));
+    }
 }
 
 /// As many as come free with each snapshot.

@@ -6,11 +6,11 @@ use std::io;
 use std::rc::Rc;
 use std::task::{Poll, Waker};
 
-use ticketing_protocol::peer::{Parsed, parse};
+use ticketing_protocol::peer::{Body, Frame, Parsed, parse};
 use ticketing_raftlog::NodeId;
 use ticketing_raftlog::peers::ProcessId;
 
-use crate::limits::{PEER_INPUT_BYTES, PEER_READ_BYTES};
+use crate::limits::{PEER_ALIVE_MS, PEER_INPUT_BYTES, PEER_READ_BYTES};
 use crate::runtime::{self, spawn_local};
 use crate::security::tls::ClientStream;
 
@@ -117,6 +117,7 @@ pub(super) async fn run(inner: &Rc<RefCell<Inner>>, connection: Rc<Connection>) 
             sender.close();
         }
     });
+    spawn_local(say_alive(Rc::clone(inner), Rc::clone(&connection)));
     let why = read_frames(inner, &connection).await;
     connection.close();
     // Lets the sender's task end.
@@ -124,6 +125,18 @@ pub(super) async fn run(inner: &Rc<RefCell<Inner>>, connection: Rc<Connection>) 
     inner.borrow_mut().remove(&connection);
     if let Err(why) = why {
         tracing::warn!(node = ?connection.node, "connection with a peer closed: {why}");
+    }
+}
+
+/// Says so again and again, as long as the connection lasts.
+async fn say_alive(inner: Rc<RefCell<Inner>>, connection: Rc<Connection>) {
+    while pause(&inner, PEER_ALIVE_MS).await && !connection.out.borrow().finishing {
+        let term = inner.borrow().known.term.0;
+        let frame = Frame {
+            term,
+            body: Body::Alive,
+        };
+        connection.write(1, |out| frame.encode(out));
     }
 }
 
@@ -150,6 +163,13 @@ async fn read_frames(inner: &Rc<RefCell<Inner>>, connection: &Connection) -> Res
                         break;
                     }
                     Parsed::Malformed(why) => return Err(why.to_string()),
+                    Parsed::Frame {
+                        frame:
+                            Frame {
+                                body: Body::Alive, ..
+                            },
+                        consumed,
+                    } => start += consumed,
                     Parsed::Frame { frame, consumed } => {
                         let Some(received) = received(&frame) else {
                             return Err("it sent records that are not what it announced".into());

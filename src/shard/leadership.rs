@@ -276,8 +276,20 @@ impl Shard {
         }
     }
 
+    /// Sends every client away while another node may have this one's place: they find it by coming back.
+    fn keep_shut(&mut self) {
+        if self.leadership.is_cluster && self.setup.signals.shut() {
+            for (_, connection) in &mut self.connections {
+                if !connection.closing {
+                    connection.close();
+                }
+            }
+        }
+    }
+
     /// Does what is due.
     pub(super) fn pump_leadership(&mut self, now_ms: u64) {
+        self.keep_shut();
         for orphan in self.outputs.orphans.drain(..) {
             // Of more than that the leases end.
             if self.leadership.orphans.len() < ORPHANS_MOST {

@@ -103,6 +103,7 @@ impl Shard {
         let counters = &self.setup.counters;
         counters.accepted.add(1);
         let room = !self.stop.asked()
+            && !self.setup.signals.shut()
             && self
                 .setup
                 .signals

@@ -94,6 +94,7 @@ kinds! {
     RELEASE_ANSWER = 33,
     STATE_HASH = 34,
     READY = 35,
+    ALIVE = 36,
 }
 
 /// What a frame says.
@@ -216,6 +217,8 @@ pub enum Body<'a> {
     },
     /// Kind 35: The sender leads in the frame's term, and serves clients. Empty.
     Ready,
+    /// Kind 36: The sender's process is alive, and has nothing else to say. Empty.
+    Alive,
 }
 
 impl<'a> Body<'a> {
@@ -243,6 +246,7 @@ impl<'a> Body<'a> {
             Self::ReleaseAnswer { .. } => kind::RELEASE_ANSWER,
             Self::StateHash { .. } => kind::STATE_HASH,
             Self::Ready => kind::READY,
+            Self::Alive => kind::ALIVE,
         }
     }
 
@@ -319,7 +323,8 @@ impl<'a> Body<'a> {
             | Self::NotLeading
             | Self::TermOver
             | Self::NeedsSnapshot
-            | Self::Ready => {}
+            | Self::Ready
+            | Self::Alive => {}
             Self::Release { number, token, key } => {
                 put_u64(out, number);
                 put_u64(out, token);
@@ -425,6 +430,7 @@ impl<'a> Body<'a> {
                 hash: u128::from_le_bytes(reader.array()?),
             },
             kind::READY => Self::Ready,
+            kind::ALIVE => Self::Alive,
             _ => return None,
         })
     }

@@ -117,6 +117,11 @@ fn one(cluster: &mut Cluster, load: &Load, event: Event) -> Result<Duration, Str
         .counts
         .indeterminate
         .load(std::sync::atomic::Ordering::Relaxed);
+    // Until a client is back at a node, that one's leadership is of no use to it.
+    let is_connected = |slot| cluster.status(slot).is_some_and(|s| s["connections"] != 0);
+    cluster.wait_until("clients are back at every node", || {
+        (0..cluster.slots()).all(is_connected)
+    })?;
     let began = Instant::now();
     match event {
         Event::Killed => cluster.kill(leader)?,

@@ -2,11 +2,12 @@
 //! check that nobody else holds it and that its token has grown.
 
 use std::collections::VecDeque;
+use std::path::PathBuf;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::{Duration, Instant};
 
-use published::{BrokerMode, ReleaseOutcome, TicketBroker, TicketError};
+use published::{BrokerMode, ReleaseOutcome, TicketBroker, TicketError, TlsMode};
 use tokio::runtime::Runtime;
 
 const WAIT: Duration = Duration::from_secs(4);
@@ -30,6 +31,8 @@ pub struct Shape {
     pub keys: usize,
     /// How long each holds a key.
     pub hold: Duration,
+    /// Who signs the nodes' certificates, if clients are to use TLS.
+    pub authority: Option<PathBuf>,
 }
 
 /// What has happened so far.
@@ -145,6 +148,7 @@ impl Counts {
 pub struct Load {
     runtime: Option<Runtime>,
     stopping: Arc<AtomicBool>,
+    broker: TicketBroker,
     /// What has happened so far.
     pub counts: Arc<Counts>,
 }
@@ -191,9 +195,22 @@ impl Load {
         }
         Ok(Self {
             runtime: Some(runtime),
+            broker,
             stopping,
             counts,
         })
+    }
+
+    /// Tries once to get a key, for at most so long, waiting for a second; gives why not if it is refused.
+    pub fn try_once(&mut self, key: &str, within: Duration) -> Result<Option<String>, String> {
+        let runtime = self.runtime.as_ref().ok_or("it has ended")?;
+        let wait = Duration::from_secs(1);
+        let acquire = self.broker.acquire(key, wait, LEASE, WORK);
+        match runtime.block_on(async { tokio::time::timeout(within, acquire).await }) {
+            Err(_) => Err(format!("no answer within {within:?}")),
+            Ok(Ok(_)) => Ok(None),
+            Ok(Err(error)) => Ok(Some(error.to_string())),
+        }
     }
 
     /// Waits until a key is granted, after now.
@@ -233,6 +250,10 @@ pub async fn connect(shape: &Shape) -> Result<TicketBroker, String> {
         .token(shape.token.clone())
         .mode(BrokerMode::Cluster {
             identity_fingerprint: shape.fingerprint,
+        })
+        .tls(match &shape.authority {
+            Some(file) => TlsMode::Ca(file.clone()),
+            None => TlsMode::Off,
         })
         .connect()
         .map_err(|error| error.to_string())?;

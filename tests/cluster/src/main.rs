@@ -5,11 +5,13 @@
 
 mod chaos;
 mod failover;
+mod identity;
 mod load;
 mod network;
 mod nodes;
 #[path = "../../support/rng.rs"]
 mod rng;
+mod rotation;
 
 use std::path::PathBuf;
 use std::process::ExitCode;
@@ -37,6 +39,10 @@ enum Command {
         #[arg(long, default_value_t = 20)]
         rounds: usize,
     },
+    /// Copies, old backups, lost folders, wrong places, lost majorities.
+    Identity,
+    /// Tokens and certificates that are changed under load.
+    Rotation,
     /// The load under one fault after another.
     Chaos {
         /// For how long.
@@ -65,6 +71,8 @@ fn run() -> Result<(), String> {
     let server = server.map_err(|error| format!("{}: {error}", cli.server.display()))?;
     match cli.command {
         Command::Failover { rounds } => failover::run(&server, cli.nodes, rounds),
+        Command::Identity => identity::run(&server),
+        Command::Rotation => rotation::run(&server),
         Command::Chaos { seconds, seed } => chaos::run(&server, cli.nodes, seconds, seed),
     }
 }

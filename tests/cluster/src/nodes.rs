@@ -94,6 +94,36 @@ impl Cluster {
         self.dir.path().join("cluster")
     }
 
+    /// The folder of what fills a slot.
+    pub fn folder(&self, slot: usize) -> PathBuf {
+        self.nodes[slot].folder.clone()
+    }
+
+    /// Whether a slot has a process that has not ended.
+    pub fn is_running(&mut self, slot: usize) -> bool {
+        match &mut self.nodes[slot].child {
+            Some(child) => matches!(child.try_wait(), Ok(None)),
+            None => false,
+        }
+    }
+
+    /// Starts a node in a folder that is no slot's; gives its number.
+    pub fn run_other(&mut self, folder: &Path) -> Result<usize, String> {
+        self.left.push(Node {
+            folder: folder.to_path_buf(),
+            admin: String::new(),
+            child: Some(spawn(&self.binary, folder)?),
+        });
+        Ok(self.left.len() - 1)
+    }
+
+    /// Kills such a node.
+    pub fn kill_other(&mut self, number: usize) -> Result<(), String> {
+        let child = self.left[number].child.as_mut().ok_or("it does not run")?;
+        child.kill().map_err(|error| error.to_string())?;
+        child.wait().map(drop).map_err(|error| error.to_string())
+    }
+
     /// Runs the command line and gives what it printed.
     pub fn command(&self, arguments: &[&str]) -> Result<String, String> {
         let token =
@@ -222,27 +252,14 @@ impl Cluster {
             workers: 32,
             keys: 4,
             hold: Duration::from_millis(5),
+            authority: None,
         }
     }
 
     /// Starts a slot's process.
     pub fn run(&mut self, slot: usize) -> Result<(), String> {
         let node = &mut self.nodes[slot];
-        let log = fs::OpenOptions::new()
-            .create(true)
-            .append(true)
-            .open(node.folder.join("log.txt"))
-            .map_err(|error| error.to_string())?;
-        let out = log.try_clone().map_err(|error| error.to_string())?;
-        let child = Command::new(&self.binary)
-            .args(["serve", "--config"])
-            .arg(node.folder.join("ticketing.toml"))
-            .stdin(Stdio::null())
-            .stdout(out)
-            .stderr(log)
-            .spawn()
-            .map_err(|error| error.to_string())?;
-        node.child = Some(child);
+        node.child = Some(spawn(&self.binary, &node.folder)?);
         Ok(())
     }
 
@@ -360,6 +377,39 @@ impl Drop for Cluster {
             }
         }
     }
+}
+
+fn spawn(binary: &Path, folder: &Path) -> Result<Child, String> {
+    let log = fs::OpenOptions::new()
+        .create(true)
+        .append(true)
+        .open(folder.join("log.txt"))
+        .map_err(|error| error.to_string())?;
+    let out = log.try_clone().map_err(|error| error.to_string())?;
+    Command::new(binary)
+        .args(["serve", "--config"])
+        .arg(folder.join("ticketing.toml"))
+        .stdin(Stdio::null())
+        .stdout(out)
+        .stderr(log)
+        .spawn()
+        .map_err(|error| error.to_string())
+}
+
+/// Copies a folder with all that is in it.
+pub fn copy_folder(from: &Path, to: &Path) -> Result<(), String> {
+    let failed = |error: std::io::Error| format!("{}: {error}", from.display());
+    fs::create_dir(to).map_err(failed)?;
+    for entry in fs::read_dir(from).map_err(failed)? {
+        let entry = entry.map_err(failed)?;
+        let target = to.join(entry.file_name());
+        if entry.file_type().map_err(failed)?.is_dir() {
+            copy_folder(&entry.path(), &target)?;
+        } else {
+            fs::copy(entry.path(), target).map_err(failed)?;
+        }
+    }
+    Ok(())
 }
 
 fn wait(child: &mut Child) -> Result<ExitStatus, String> {
