@@ -34,11 +34,13 @@ pub enum Fatal {
     /// Most of the cluster's nodes do not believe that this is the node it says: its folder is a copy, an
     /// old backup, or has lost something. Never restart on it.
     Unwelcome = 19,
+    /// This node holds other locks than a majority of the cluster with its leader. Never restart on its folder.
+    Diverged = 20,
 }
 
 impl Fatal {
     /// Every reason there is, for documentation and its test.
-    pub const ALL: [Fatal; 10] = [
+    pub const ALL: [Fatal; 11] = [
         Fatal::Environment,
         Fatal::Listen,
         Fatal::Folder,
@@ -49,6 +51,7 @@ impl Fatal {
         Fatal::MappedRead,
         Fatal::Replaced,
         Fatal::Unwelcome,
+        Fatal::Diverged,
     ];
 
     /// The process exit code.

@@ -83,6 +83,9 @@ pub const ELECTION_MS: u64 = 300;
 /// Between two rounds of a leader's heartbeats.
 pub const HEARTBEAT_MS: u64 = 40;
 
+/// Indexes between two hashes of the lock state that nodes compare.
+pub const STATE_HASH_EVERY: u64 = 65_536;
+
 /// How often a node of a cluster publishes what the admin address shows of the others.
 pub const PUBLISH_CLUSTER_MS: u64 = 50;
 

@@ -40,7 +40,8 @@ impl Role {
 
     /// Nothing waits to be appended that could be.
     fn is_idle(&self) -> bool {
-        self.tail.is_empty() && (self.proposals.is_empty() || self.leading.is_none())
+        let may_propose = self.leading.is_some() && !self.diverged;
+        self.tail.is_empty() && (self.proposals.is_empty() || !may_propose)
     }
 
     fn next_job(&mut self, now_ms: u64) -> Option<Job> {
@@ -85,7 +86,7 @@ impl Role {
         if let Some(batch) = self.tail.next_batch(&self.log, &mut self.buffer) {
             return Some(batch);
         }
-        if self.proposals.is_empty() || self.core.role() != RaftRole::Leader {
+        if self.proposals.is_empty() || self.core.role() != RaftRole::Leader || self.diverged {
             return None;
         }
         let term = self.core.term();
@@ -262,8 +263,9 @@ impl Role {
 
     /// Has acquires refused while this disk, or most of the others', have no room.
     pub(super) fn tell_room(&self) {
-        let room =
-            self.full_since_ms.is_none() && (self.cluster.is_none() || self.core.quorum_has_room());
+        let room = self.full_since_ms.is_none()
+            && (self.cluster.is_none() || self.core.quorum_has_room())
+            && !self.diverged;
         self.signals.set_log_full(!room);
     }
 

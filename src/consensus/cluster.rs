@@ -21,6 +21,7 @@ use crate::peers::{self, Event, Known, Peers, Received};
 
 use super::Setup;
 use super::fates::{Fates, Pending};
+use super::hashes::Hashes;
 use super::install::{Incoming, Sending, identity_of};
 use super::operators::Orders;
 use super::role::Role;
@@ -57,6 +58,7 @@ pub(super) struct Cluster {
     // When, and what of it is news at once.
     pub(super) published: (u64, (bool, Option<u8>)),
     pub(super) orders: Orders,
+    pub(super) hashes: Hashes,
     standing: Standing,
     confirms: BTreeMap<u64, (u16, u64)>,
     next_confirm: u64,
@@ -155,6 +157,7 @@ impl Cluster {
             view: setup.view,
             published: (0, (false, None)),
             orders: Orders::default(),
+            hashes: Hashes::default(),
             standing: Standing::new(node_id),
             confirms: BTreeMap::new(),
             next_confirm: 0,
@@ -252,7 +255,7 @@ impl Role {
                 self.fan_out
                     .tell_all(|| FromConsensus::OrphanDone { token: number });
             }
-            Received::StateHash { .. } => {}
+            Received::StateHash { index, hash } => self.hash_told(from, index, hash),
         }
     }
 
@@ -309,7 +312,7 @@ impl Role {
         }
     }
 
-    fn send_wire(&self, to: NodeId, term: Term, body: WireBody<'_>) {
+    pub(super) fn send_wire(&self, to: NodeId, term: Term, body: WireBody<'_>) {
         if let Some(cluster) = &self.cluster {
             cluster.peers.send(to, term, body);
         }

@@ -25,6 +25,8 @@ pub(super) struct FanOut {
     led: Vec<Term>,
     // Of the last entry that was looked at.
     term: Term,
+    // How far apart the indexes are at which the shards are to say what they hold; never, of a single node.
+    hash_every: Option<u64>,
     ended: bool,
 }
 
@@ -45,8 +47,14 @@ impl FanOut {
             barrier_sent: None,
             led: Vec::new(),
             term: Term(0),
+            hash_every: None,
             ended: false,
         }
+    }
+
+    /// Has the shards say what they hold, at every index that is a multiple of that.
+    pub(super) fn hash_every(&mut self, indexes: u64) {
+        self.hash_every = Some(indexes);
     }
 
     /// This node leads in `term`, whose first entry is at `index`: that becomes a barrier that every
@@ -175,6 +183,7 @@ impl FanOut {
         let mut records: Vec<Vec<CommittedRecord>> = vec![Vec::new(); shards];
         let mut taken = 0;
         let mut barrier = None;
+        let mut hashed = None;
         let mut own = None;
         for (offset, record) in location.entries() {
             if record.index < self.cursor {
@@ -222,6 +231,13 @@ impl FanOut {
                 }
                 _ => {}
             }
+            if self
+                .hash_every
+                .is_some_and(|every| record.index.0.is_multiple_of(every))
+            {
+                hashed = Some(record.index);
+                break;
+            }
         }
         if taken == 0 {
             // The batch ends before the cursor: what follows starts behind it.
@@ -236,6 +252,9 @@ impl FanOut {
                 };
                 self.send(shard, FromConsensus::Committed(committed));
             }
+        }
+        if let Some(index) = hashed {
+            self.tell_all(|| FromConsensus::StateSum { index });
         }
         if let Some(index) = barrier {
             // What came before it has been sent, and nothing that came after it.

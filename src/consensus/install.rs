@@ -248,6 +248,9 @@ impl Role {
         self.tell_fates(decided.collect());
         let file = File::open(reader.path());
         self.snapshots.forget();
+        if let Some(cluster) = &mut self.cluster {
+            cluster.hashes.forget();
+        }
         self.fan_out.tell_all(|| FromConsensus::Reset);
         self.fan_out.go_on_behind(snapshot.last.index);
         self.restore = Some(Restore::new(reader));

@@ -13,6 +13,7 @@ mod disk;
 mod fan_out;
 mod fates;
 mod gathering;
+mod hashes;
 mod install;
 mod jobs;
 mod operators;

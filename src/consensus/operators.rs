@@ -222,5 +222,9 @@ impl Role {
             config_committed: entry.index <= self.core.commit(),
             members,
         });
+        if is_news {
+            // Whoever leads now may be of those who hold other locks.
+            self.judge_hashes();
+        }
     }
 }

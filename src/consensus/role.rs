@@ -15,7 +15,7 @@ use crate::counters::ConsensusCounters;
 use crate::fatal::Fatal;
 use crate::lanes::messages::{FromConsensus, Lead, ToConsensus};
 use crate::lanes::{Doorbell, Receiver};
-use crate::limits::{CONSENSUS_BYTES_WAITING, IDLE_MARK_MS};
+use crate::limits::{CONSENSUS_BYTES_WAITING, IDLE_MARK_MS, STATE_HASH_EVERY};
 use crate::node_signals::NodeSignals;
 use crate::runtime::Clock;
 
@@ -89,6 +89,8 @@ pub(super) struct Role {
     // Shards that have nothing in the log any more, in a stop; and whether leadership is being handed over.
     pub(super) drained: usize,
     pub(super) handing_over: bool,
+    // Every voter holds other locks.
+    pub(super) diverged: bool,
     // With a cluster's other nodes; a single node has none.
     pub(super) cluster: Option<Cluster>,
 }
@@ -110,6 +112,10 @@ impl Role {
         let cluster = setup
             .cluster
             .map(|cluster| Cluster::start_with(cluster, &core, setup.snapshot.as_ref()));
+        let mut fan_out = FanOut::new(setup.key_seed, setup.to_shards, first);
+        if cluster.is_some() {
+            fan_out.hash_every(STATE_HASH_EVERY);
+        }
         Self {
             restore: setup.snapshot.map(Restore::new),
             snapshots: Snapshots::new(setup.snapshots, setup.snapshot_chunks, shards, &setup.log),
@@ -133,7 +139,7 @@ impl Role {
             last: setup.last.0,
             store: Some(setup.hard_state_store),
             _folder: setup.folder,
-            fan_out: FanOut::new(setup.key_seed, setup.to_shards, first),
+            fan_out,
             proposals: Gathering::default(),
             hard_state_due: None,
             blocked: None,
@@ -154,6 +160,7 @@ impl Role {
             stop: Stop::Serving,
             drained: 0,
             handing_over: false,
+            diverged: false,
             cluster,
         }
     }
@@ -298,6 +305,7 @@ impl Role {
                 Some(ToConsensus::Drained) => self.drained(),
                 Some(ToConsensus::Confirm { shard, request }) => self.confirm(shard, request),
                 Some(ToConsensus::Orphan { key, token }) => self.ask_to_release(&key, token),
+                Some(ToConsensus::StateSum { index, sum }) => self.state_sum(index, sum),
                 Some(ToConsensus::Operator(slip)) => self.take_order(slip),
                 Some(ToConsensus::PeerReleased { peer, number }) => {
                     self.tell_released(peer, number);

@@ -137,6 +137,13 @@ pub enum ToConsensus {
         /// Its name for the request.
         number: u64,
     },
+    /// What this shard held when everything up to `index` was applied.
+    StateSum {
+        /// The index.
+        index: LogIndex,
+        /// The sum of its locks' hashes.
+        sum: u128,
+    },
     /// An operator asks for something.
     Operator(Slip),
     /// This shard takes no acquires any more, and nothing of its is in the log.
@@ -171,6 +178,11 @@ pub enum FromConsensus {
     /// and send what is held in [`SnapshotChunk`]s.
     Snapshot {
         /// The log index it stands at.
+        index: LogIndex,
+    },
+    /// Everything up to `index` that concerns this shard has been sent: say what is held there.
+    StateSum {
+        /// The index.
         index: LogIndex,
     },
     /// Where this node stands has changed.

@@ -1,7 +1,7 @@
 //! Committed commands, in log order.
 
 use super::command::Command;
-use super::entry::{PendingGrant, Removal, lease_end_ms};
+use super::entry::{PendingGrant, Removal, lease_end_ms, lock_hash};
 use super::limits::{KEY_BYTES_MAX, LEASE_MS_MAX};
 use super::requests::Phase;
 use super::table::{LockTable, Role, grant_command};
@@ -92,6 +92,9 @@ impl LockTable {
         entry.token = index;
         entry.lease_ms = lease_ms;
         entry.granted_ms = granted_ms;
+        self.state_sum = self
+            .state_sum
+            .wrapping_add(lock_hash(&entry.key, index, lease_ms));
         self.leases
             .arm(&mut self.locks, lock, lease_end_ms(granted_ms, lease_ms));
         self.stats.held += 1;
@@ -189,7 +192,10 @@ impl LockTable {
         let removed = entry.is_held() && entry.token == token;
         if removed {
             self.preserve(lock);
-            self.locks.get_mut(lock).token = 0;
+            let entry = self.locks.get_mut(lock);
+            let hash = lock_hash(&entry.key, token, entry.lease_ms);
+            self.state_sum = self.state_sum.wrapping_sub(hash);
+            entry.token = 0;
             self.leases.cancel(&mut self.locks, lock);
             self.stats.held -= 1;
         }

@@ -5,7 +5,7 @@
 //! stops for a million locks, and what comes out is exactly what was held at the cut
 //! (`docs/adr/0003-incremental-cut.md`).
 
-use super::entry::{Lock, lease_end_ms};
+use super::entry::{Lock, lease_end_ms, lock_hash};
 use super::held::HeldLock;
 use super::limits::LEASE_MS_MAX;
 use super::table::LockTable;
@@ -113,6 +113,9 @@ impl LockTable {
         let entry = self.locks.get_mut(lock);
         entry.token = held.token;
         entry.lease_ms = held.lease_ms;
+        self.state_sum =
+            self.state_sum
+                .wrapping_add(lock_hash(&entry.key, held.token, held.lease_ms));
         entry.granted_ms = now_ms.saturating_sub(whole_ms - end_ms);
         self.leases.arm(&mut self.locks, lock, end_ms);
         self.stats.held += 1;

@@ -2,8 +2,9 @@
 
 use hashbrown::HashTable;
 use slab::Slab;
+use xxhash_rust::xxh3::xxh3_128;
 
-use super::limits::{LEASE_GRACE_MS, LEASE_STRETCH_PER_MILLE};
+use super::limits::{KEY_BYTES_MAX, LEASE_GRACE_MS, LEASE_STRETCH_PER_MILLE};
 use super::requests::Line;
 use super::wheel::{NIL, TimerArena, TimerNode};
 
@@ -95,6 +96,17 @@ impl Lock {
 pub(super) fn lease_end_ms(granted_ms: u64, lease_ms: u32) -> u64 {
     let stretched_ms = (u64::from(lease_ms) * LEASE_STRETCH_PER_MILLE).div_ceil(1_000);
     granted_ms.saturating_add(stretched_ms + LEASE_GRACE_MS)
+}
+
+/// The hash of one held lock, for the sum over all of them.
+pub(super) fn lock_hash(key: &[u8], token: u64, lease_ms: u32) -> u128 {
+    const NUMBERS: usize = size_of::<u64>() + size_of::<u32>();
+    let mut bytes = [0; KEY_BYTES_MAX + NUMBERS];
+    let end = key.len() + NUMBERS;
+    bytes[..key.len()].copy_from_slice(key);
+    bytes[key.len()..end - 4].copy_from_slice(&token.to_le_bytes());
+    bytes[end - 4..end].copy_from_slice(&lease_ms.to_le_bytes());
+    xxh3_128(&bytes[..end])
 }
 
 /// All locks of a table, by index and by key.

@@ -34,6 +34,8 @@ pub struct LockTable {
     pub(super) now_ms: u64,
     ready_ms: u64,
     pub(super) applied_index: u64,
+    /// Sum of the hashes of the locks held.
+    pub(super) state_sum: u128,
     pub(super) locks: Locks,
     pub(super) requests: Requests,
     /// Deadlines of requests.
@@ -60,6 +62,7 @@ impl LockTable {
             now_ms,
             ready_ms: now_ms,
             applied_index: 0,
+            state_sum: 0,
             locks: Locks::with_capacity(locks),
             requests: Requests::with_capacity(requests, limits.origin_seed),
             waits: TimerWheel::new(now_ms),
@@ -258,6 +261,12 @@ impl LockTable {
     /// Index of the last entry applied here; 0 before the first.
     pub fn applied_index(&self) -> u64 {
         self.applied_index
+    }
+
+    /// The sum, modulo 2^128, of the hashes of the locks held, each of its key, token and lease. Tables that
+    /// have applied the same entries have sums that add up to the same, however keys are spread over them.
+    pub fn state_sum(&self) -> u128 {
+        self.state_sum
     }
 
     /// Gauges and counters.

@@ -278,6 +278,10 @@ impl Shard {
                 Some(FromConsensus::Barrier { index }) => {
                     self.tell_consensus(ToConsensus::Reached { index });
                 }
+                Some(FromConsensus::StateSum { index }) => {
+                    let sum = self.table.state_sum();
+                    self.tell_consensus(ToConsensus::StateSum { index, sum });
+                }
                 Some(FromConsensus::Lead(lead)) => self.lead(now_ms, lead),
                 Some(FromConsensus::LeaderReady(slot)) => self.push_leader(slot),
                 Some(FromConsensus::Reset) => self.reset(now_ms),

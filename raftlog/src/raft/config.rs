@@ -226,7 +226,7 @@ impl Config {
 
     /// Whether a majority of the voters is such; while one is being replaced, also a majority of the
     /// voters with the new node in the place of the old (section 6).
-    pub(crate) fn has_majority(&self, is_such: impl Fn(NodeId) -> bool) -> bool {
+    pub fn has_majority(&self, is_such: impl Fn(NodeId) -> bool) -> bool {
         let count = usize::from(self.voter_count);
         let has = |voters: &[NodeId; MAX_VOTERS]| {
             let such = voters[..count].iter().filter(|voter| is_such(**voter));

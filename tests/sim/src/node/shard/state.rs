@@ -93,8 +93,14 @@ impl Shard {
             .table
             .locks(0)
             .filter_map(|lock| Some((lock.key, lock.token?, lock.lease_ms)));
-        held.fold(0, |sum, (key, token, lease_ms)| {
+        let sum = held.fold(0_u128, |sum, (key, token, lease_ms)| {
             sum.wrapping_add(hash(key, token, lease_ms))
-        })
+        });
+        assert_eq!(
+            sum,
+            self.table.state_sum(),
+            "the table keeps count of what it holds"
+        );
+        sum
     }
 }
