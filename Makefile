@@ -12,7 +12,7 @@ FUZZ_FLAGS := -Cpasses=sancov-module -Cllvm-args=-sanitizer-coverage-level=4 \
 FUZZ_HOST := $(shell rustc -vV | sed -n 's/^host: //p')
 FUZZ_SECONDS ?= 60
 
-.PHONY: help build test verify fix quick-tests bench trace-hand-over raft-step crowds bounds fuzz powercut powercut-quick powercut-nosync sim sim-quick sim-mutants coverage release bench-cluster failover soak identity rotation cluster-quick cluster-up cluster-down cluster-status
+.PHONY: help build test verify fix quick-tests bench trace-hand-over raft-step crowds bounds fuzz powercut powercut-quick powercut-nosync sim sim-quick sim-mutants coverage release bench-cluster failover soak identity rotation calm replace disks leases line diverged cluster-quick cluster-up cluster-down cluster-status
 
 help:
 	@echo 'make test      every test that CI runs'
@@ -33,6 +33,10 @@ help:
 	@echo 'make failover  how long nobody is granted anything when a cluster loses its leader (root); ROUNDS=n'
 	@echo 'make soak      a cluster under load while nodes are killed, cut off, replaced (root); MINUTES=n NODES=n SEED=n'
 	@echo 'make identity  nodes that are not who they say are refused (root); make rotation: tokens and certificates changed under load'
+	@echo 'make calm      nobody is elected under full load (root); MINUTES=n'
+	@echo 'make replace   a follower and the leader are replaced under full load; make disks: theirs hang and are slow (root)'
+	@echo 'make leases    100,000 leases that end in the same second, clocks that jump, a storm of elections (root, libfaketime)'
+	@echo 'make line      the leader dies with 10,000 waiters in line; make diverged: a node that holds other locks (root)'
 	@echo 'make coverage  which regions of the Raft core and of recovery the tests run; needs llvm-cov'
 	@echo 'make build     the server, optimised'
 
@@ -157,8 +161,28 @@ identity: release
 rotation: release
 	$(CLUSTER_TESTS) rotation
 
+# The load of the throughput figures, while nothing happens, while nodes are replaced, on bad disks.
+calm: release
+	$(CLUSTER_TESTS) calm --seconds $$(( $(MINUTES) * 60 ))
+
+replace: release
+	$(CLUSTER_TESTS) replace
+
+disks: release
+	$(CLUSTER_TESTS) disks
+
+# Needs libfaketime.
+leases: release
+	$(CLUSTER_TESTS) leases
+
+line: release
+	$(CLUSTER_TESTS) line
+
+diverged: release
+	$(CLUSTER_TESTS) diverged
+
 # What CI runs of them.
-cluster-quick: identity rotation
+cluster-quick: identity rotation line diverged
 	$(CLUSTER_TESTS) chaos --seconds 60 --seed 1
 	$(MAKE) --no-print-directory failover ROUNDS=3
 

@@ -35,9 +35,21 @@ impl RawClient {
     /// # Errors
     /// The socket's error; `PermissionDenied` when the server refuses.
     pub fn try_connect(address: SocketAddr, token: &[u8]) -> io::Result<Self> {
+        Self::try_connect_to(address, token, &single_fingerprint())
+    }
+
+    /// Connects to a node of the cluster that has that identity fingerprint.
+    ///
+    /// # Errors
+    /// As [`RawClient::try_connect`].
+    pub fn try_connect_to(
+        address: SocketAddr,
+        token: &[u8],
+        fingerprint: &[u8; 32],
+    ) -> io::Result<Self> {
         let mut stream = open(address)?;
         let hello = read_hello(&mut stream)?;
-        stream.write_all(&client_auth(token, &single_fingerprint(), &hello))?;
+        stream.write_all(&client_auth(token, fingerprint, &hello))?;
         let mut verdict = [0];
         stream.read_exact(&mut verdict)?;
         if verdict != [ACCEPTED] {

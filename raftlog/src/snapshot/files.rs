@@ -8,7 +8,7 @@ use crate::disk;
 use crate::types::LogIndex;
 
 /// The folder of snapshots inside the data folder.
-pub(crate) const SNAPSHOT_DIR: &str = "snapshots";
+pub const SNAPSHOT_DIR: &str = "snapshots";
 
 /// Where the snapshot up to `index` lies.
 pub(crate) fn path_of(dir: &Path, index: LogIndex) -> PathBuf {

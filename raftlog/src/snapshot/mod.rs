@@ -22,4 +22,5 @@ pub use reader::SnapshotReader;
 pub use reserve::Reserve;
 pub use writer::{SnapshotSpec, SnapshotWriter};
 
-pub(crate) use files::{SNAPSHOT_DIR, list, path_of, received_path, remove_all, sweep_unfinished};
+pub use files::SNAPSHOT_DIR;
+pub(crate) use files::{list, path_of, received_path, remove_all, sweep_unfinished};

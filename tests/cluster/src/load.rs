@@ -54,7 +54,8 @@ pub struct Counts {
     pub indeterminate: AtomicU64,
     /// Anything else.
     pub other: AtomicU64,
-    grants: Mutex<Vec<Instant>>,
+    // When, and how long it was waited for.
+    grants: Mutex<Vec<(Instant, Duration)>>,
     last_error: Mutex<String>,
     violations: Mutex<Vec<String>>,
 }
@@ -66,11 +67,36 @@ impl Counts {
         let mut recent: Vec<Instant> = grants
             .iter()
             .rev()
-            .take_while(|at| **at >= since)
-            .copied()
+            .map(|(at, _)| *at)
+            .take_while(|at| *at >= since)
             .collect();
         recent.sort_unstable();
         recent
+    }
+
+    /// What 99 of 100 grants between two instants took at most, from the acquire on, and how many there were.
+    pub fn p99(&self, since: Instant, until: Instant) -> (Duration, usize) {
+        let grants = self.grants.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut waits: Vec<Duration> = grants
+            .iter()
+            .filter(|(at, _)| (since..until).contains(at))
+            .map(|(_, waited)| *waited)
+            .collect();
+        waits.sort_unstable();
+        let p99 = waits.get(waits.len() * 99 / 100).copied();
+        (p99.unwrap_or(Duration::MAX), waits.len())
+    }
+
+    /// Requests that were answered with anything but what was asked for, and those that nobody can tell of.
+    pub fn failures(&self) -> u64 {
+        let all = [
+            &self.fatal,
+            &self.timed_out,
+            &self.busy,
+            &self.indeterminate,
+            &self.other,
+        ];
+        all.iter().map(|count| count.load(Ordering::Relaxed)).sum()
     }
 
     /// The first thing that must never happen, if it did.
@@ -108,9 +134,9 @@ impl Counts {
         )
     }
 
-    fn granted(&self) {
+    fn granted(&self, waited: Duration) {
         let mut grants = self.grants.lock().unwrap_or_else(PoisonError::into_inner);
-        grants.push(Instant::now());
+        grants.push((Instant::now(), waited));
     }
 
     fn violated(&self, story: String) {
@@ -213,6 +239,18 @@ impl Load {
         }
     }
 
+    /// The longest time without a grant between two instants.
+    pub fn longest_silence(&self, since: Instant, until: Instant) -> Duration {
+        let mut last = since;
+        let mut longest = Duration::ZERO;
+        for grant in self.counts.grants_since(since) {
+            let grant = grant.min(until);
+            longest = longest.max(grant - last);
+            last = grant;
+        }
+        longest.max(until - last)
+    }
+
     /// Waits until a key is granted, after now.
     pub fn wait_for_grant(&self, within: Duration) -> Result<Duration, String> {
         let began = Instant::now();
@@ -287,9 +325,10 @@ async fn work(
         let began = Instant::now();
         match broker.acquire(&name, WAIT, LEASE, hold + WORK).await {
             Ok(ticket) => {
-                counts.granted();
+                let waited = began.elapsed();
+                counts.granted(waited);
                 let token = ticket.token();
-                let waited_ms = began.elapsed().as_millis();
+                let waited_ms = waited.as_millis();
                 let story = key.tell(format!(
                     "worker {worker} granted {token} after {waited_ms} ms"
                 ));
@@ -304,7 +343,9 @@ async fn work(
                 if overlaps || regresses {
                     counts.violated(format!("{name}: {}", story.join(", ")));
                 }
-                tokio::time::sleep(hold).await;
+                if !hold.is_zero() {
+                    tokio::time::sleep(hold).await;
+                }
                 key.is_held.store(false, Ordering::SeqCst);
                 key.tell(format!("worker {worker} gives {token} back"));
                 match ticket.release().await {

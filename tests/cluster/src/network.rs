@@ -1,4 +1,4 @@
-//! A network of this process's own, in which packets between nodes can be dropped.
+//! A network of this process's own, in which packets between nodes can be dropped, and mounts of its own.
 
 use std::os::unix::process::CommandExt as _;
 use std::path::Path;
@@ -8,8 +8,8 @@ use crate::nodes::host;
 
 const INSIDE: &str = "TICKETING_TEST_NETWORK";
 
-/// Runs this program again in a network namespace of its own, with nothing in it but loopback; returns when
-/// it is there.
+/// Runs this program again in a network namespace of its own, with nothing in it but loopback, and in a mount
+/// namespace of its own; returns when it is there.
 pub fn enter() -> Result<(), String> {
     if std::env::var_os(INSIDE).is_none() {
         if !rustix::process::geteuid().is_root() {
@@ -24,7 +24,7 @@ pub fn enter() -> Result<(), String> {
         }
         let own = std::env::current_exe().map_err(|error| error.to_string())?;
         let error = Command::new("unshare")
-            .args(["--net", "--"])
+            .args(["--net", "--mount", "--"])
             .arg(own)
             .args(std::env::args_os().skip(1))
             .env(INSIDE, "1")

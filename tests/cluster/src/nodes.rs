@@ -1,6 +1,7 @@
 //! A cluster of real processes.
 
 use std::fs;
+use std::net::SocketAddr;
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command, ExitStatus, Stdio};
 use std::time::{Duration, Instant};
@@ -33,6 +34,7 @@ pub struct Cluster {
     // Nodes that were replaced, for their logs.
     left: Vec<Node>,
     replaced: u16,
+    environment: Vec<(String, String)>,
 }
 
 impl Cluster {
@@ -81,6 +83,7 @@ impl Cluster {
             description,
             left: Vec::new(),
             replaced: 0,
+            environment: Vec::new(),
         })
     }
 
@@ -112,7 +115,7 @@ impl Cluster {
         self.left.push(Node {
             folder: folder.to_path_buf(),
             admin: String::new(),
-            child: Some(spawn(&self.binary, folder)?),
+            child: Some(spawn(&self.binary, folder, &self.environment)?),
         });
         Ok(self.left.len() - 1)
     }
@@ -256,10 +259,57 @@ impl Cluster {
         }
     }
 
+    /// The load of the throughput figures: 64 tasks, 32 keys, given back at once.
+    pub fn full_load(&self) -> Shape {
+        Shape {
+            workers: 64,
+            keys: 32,
+            hold: Duration::ZERO,
+            ..self.shape()
+        }
+    }
+
+    /// The term that each slot's node says it is in; none of those that do not answer.
+    pub fn terms(&self) -> Vec<Option<u64>> {
+        let own = |slot| {
+            let status = self.status(slot)?;
+            let members = status["members"].as_array()?.clone();
+            let own = members
+                .into_iter()
+                .find(|member| member["is_self"] == true)?;
+            own["term"].as_u64()
+        };
+        (0..self.slots()).map(own).collect()
+    }
+
+    /// Where a slot's node listens for clients.
+    pub fn client_address(&self, slot: usize) -> SocketAddr {
+        let address = format!("{}:5225", host(slot)).parse();
+        address.unwrap_or_else(|_| SocketAddr::from(([127, 0, 0, 1], 5225)))
+    }
+
+    /// Gives every process that is started from now on these variables.
+    pub fn set_environment(&mut self, variables: Vec<(String, String)>) {
+        self.environment = variables;
+    }
+
+    /// Writes other values into a slot's configuration.
+    pub fn edit(&self, slot: usize, changes: &[(&str, &str)]) -> Result<(), String> {
+        let config = self.folder(slot).join("ticketing.toml");
+        let mut text = fs::read_to_string(&config).map_err(|error| error.to_string())?;
+        for (from, to) in changes {
+            if !text.contains(from) {
+                return Err(format!("{} has no {from:?}", config.display()));
+            }
+            text = text.replace(from, to);
+        }
+        fs::write(&config, text).map_err(|error| error.to_string())
+    }
+
     /// Starts a slot's process.
     pub fn run(&mut self, slot: usize) -> Result<(), String> {
         let node = &mut self.nodes[slot];
-        node.child = Some(spawn(&self.binary, &node.folder)?);
+        node.child = Some(spawn(&self.binary, &node.folder, &self.environment)?);
         Ok(())
     }
 
@@ -274,13 +324,32 @@ impl Cluster {
     pub fn leader(&self) -> Result<usize, String> {
         let mut found = None;
         self.wait_until("a leader is ready", || {
-            found = (0..self.slots()).find(|&slot| self.leads(slot));
+            found = (0..self.slots()).find(|&slot| self.says_it_leads(slot));
             found.is_some()
         })?;
         found.ok_or_else(|| "no leader".to_owned())
     }
 
-    fn leads(&self, slot: usize) -> bool {
+    /// Waits until a slot's node has nearly everything that the leader has committed.
+    pub fn wait_caught_up(&self, slot: usize) -> Result<(), String> {
+        const NEARLY: u64 = 2_000;
+        let committed = |slot| {
+            let status = self.status(slot)?;
+            let members = status["members"].as_array()?.clone();
+            let own = members
+                .into_iter()
+                .find(|member| member["is_self"] == true)?;
+            own["commit_index"].as_u64()
+        };
+        self.wait_until(&format!("slot {slot} has caught up"), || {
+            let most = (0..self.slots()).filter_map(committed).max();
+            let own = committed(slot).filter(|own| own + NEARLY >= most.unwrap_or(u64::MAX));
+            own.is_some()
+        })
+    }
+
+    /// Whether a slot's node says that it leads and serves.
+    pub fn says_it_leads(&self, slot: usize) -> bool {
         self.status(slot).is_some_and(|status| {
             let members = status["members"].as_array().cloned().unwrap_or_default();
             members.iter().any(|member| {
@@ -379,7 +448,7 @@ impl Drop for Cluster {
     }
 }
 
-fn spawn(binary: &Path, folder: &Path) -> Result<Child, String> {
+fn spawn(binary: &Path, folder: &Path, environment: &[(String, String)]) -> Result<Child, String> {
     let log = fs::OpenOptions::new()
         .create(true)
         .append(true)
@@ -389,6 +458,7 @@ fn spawn(binary: &Path, folder: &Path) -> Result<Child, String> {
     Command::new(binary)
         .args(["serve", "--config"])
         .arg(folder.join("ticketing.toml"))
+        .envs(environment.iter().cloned())
         .stdin(Stdio::null())
         .stdout(out)
         .stderr(log)
