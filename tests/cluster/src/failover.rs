@@ -159,18 +159,8 @@ fn one(cluster: &mut Cluster, load: &Load, event: Event) -> Result<Duration, Str
 }
 
 fn silence(load: &Load, began: Instant) -> Result<Duration, String> {
-    let grants = load.counts.grants_since(began);
-    let mut last = began;
-    let mut longest = Duration::ZERO;
-    for grant in grants {
-        longest = longest.max(grant - last);
-        last = grant;
-    }
-    if last == began || last.elapsed() > Duration::from_secs(1) {
-        let more = load.wait_for_grant(PATIENCE)?;
-        return Ok(began.elapsed().max(more));
-    }
-    Ok(longest)
+    load.wait_for_grant(PATIENCE)?;
+    Ok(load.longest_silence(began, Instant::now()))
 }
 
 fn ms(duration: Duration) -> f64 {

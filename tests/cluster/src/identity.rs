@@ -8,7 +8,7 @@ use std::time::{Duration, Instant};
 use rustix::process::Signal;
 
 use crate::load::Load;
-use crate::nodes::{Cluster, PATIENCE, copy_folder};
+use crate::nodes::{Cluster, PATIENCE, copy_folder, edit};
 
 /// The exit code of a folder that cannot be used.
 const EXIT_FOLDER: i32 = 12;
@@ -54,8 +54,7 @@ fn copy_beside_its_original(binary: &Path) -> Result<(), String> {
             (":7225\"", ":7299\""),
         ],
     )?;
-    let terms = |cluster: &Cluster| cluster.status(slot).map(|s| s["members"].clone());
-    let before = terms(&cluster).map(|members| members[slot]["term"].clone());
+    let before = cluster.own(slot, "term");
     let at = cluster.run_other(&copy)?;
     // While the original lives the copy keeps trying, as it cannot know which of the two it is.
     std::thread::sleep(Duration::from_secs(5));
@@ -63,7 +62,7 @@ fn copy_beside_its_original(binary: &Path) -> Result<(), String> {
     if !log.contains("another process") || log.contains("connected peer") {
         return Err(format!("the copy does not say that it is refused:\n{log}"));
     }
-    let after = terms(&cluster).map(|members| members[slot]["term"].clone());
+    let after = cluster.own(slot, "term");
     if !cluster.is_running(slot) || before != after {
         return Err(format!("the original was disturbed: {before:?}, {after:?}"));
     }
@@ -239,18 +238,6 @@ fn stop(cluster: &mut Cluster, slot: usize) -> Result<(), String> {
         true => Ok(()),
         false => Err(format!("a planned stop ended with {status}")),
     }
-}
-
-fn edit(folder: &Path, changes: &[(&str, &str)]) -> Result<(), String> {
-    let config = folder.join("ticketing.toml");
-    let mut text = fs::read_to_string(&config).map_err(|error| error.to_string())?;
-    for (from, to) in changes {
-        if !text.contains(from) {
-            return Err(format!("{} has no {from:?}", config.display()));
-        }
-        text = text.replace(from, to);
-    }
-    fs::write(&config, text).map_err(|error| error.to_string())
 }
 
 fn expect(status: std::process::ExitStatus, code: i32, folder: &Path) -> Result<(), String> {

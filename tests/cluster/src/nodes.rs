@@ -1,7 +1,7 @@
 //! A cluster of real processes.
 
 use std::fs;
-use std::net::SocketAddr;
+use std::net::{Ipv4Addr, SocketAddr};
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command, ExitStatus, Stdio};
 use std::time::{Duration, Instant};
@@ -271,39 +271,26 @@ impl Cluster {
 
     /// The term that each slot's node says it is in; none of those that do not answer.
     pub fn terms(&self) -> Vec<Option<u64>> {
-        let own = |slot| {
-            let status = self.status(slot)?;
-            let members = status["members"].as_array()?.clone();
-            let own = members
-                .into_iter()
-                .find(|member| member["is_self"] == true)?;
-            own["term"].as_u64()
-        };
-        (0..self.slots()).map(own).collect()
+        (0..self.slots())
+            .map(|slot| self.own(slot, "term"))
+            .collect()
+    }
+
+    /// A number that a slot's node says of itself, if it answers.
+    pub fn own(&self, slot: usize, number: &str) -> Option<u64> {
+        let status = self.status(slot)?;
+        let mut members = status["members"].as_array()?.iter();
+        members.find(|member| member["is_self"] == true)?[number].as_u64()
     }
 
     /// Where a slot's node listens for clients.
     pub fn client_address(&self, slot: usize) -> SocketAddr {
-        let address = format!("{}:5225", host(slot)).parse();
-        address.unwrap_or_else(|_| SocketAddr::from(([127, 0, 0, 1], 5225)))
+        SocketAddr::from((ip(slot), 5225))
     }
 
     /// Gives every process that is started from now on these variables.
     pub fn set_environment(&mut self, variables: Vec<(String, String)>) {
         self.environment = variables;
-    }
-
-    /// Writes other values into a slot's configuration.
-    pub fn edit(&self, slot: usize, changes: &[(&str, &str)]) -> Result<(), String> {
-        let config = self.folder(slot).join("ticketing.toml");
-        let mut text = fs::read_to_string(&config).map_err(|error| error.to_string())?;
-        for (from, to) in changes {
-            if !text.contains(from) {
-                return Err(format!("{} has no {from:?}", config.display()));
-            }
-            text = text.replace(from, to);
-        }
-        fs::write(&config, text).map_err(|error| error.to_string())
     }
 
     /// Starts a slot's process.
@@ -333,14 +320,7 @@ impl Cluster {
     /// Waits until a slot's node has nearly everything that the leader has committed.
     pub fn wait_caught_up(&self, slot: usize) -> Result<(), String> {
         const NEARLY: u64 = 2_000;
-        let committed = |slot| {
-            let status = self.status(slot)?;
-            let members = status["members"].as_array()?.clone();
-            let own = members
-                .into_iter()
-                .find(|member| member["is_self"] == true)?;
-            own["commit_index"].as_u64()
-        };
+        let committed = |slot| self.own(slot, "commit_index");
         self.wait_until(&format!("slot {slot} has caught up"), || {
             let most = (0..self.slots()).filter_map(committed).max();
             let own = committed(slot).filter(|own| own + NEARLY >= most.unwrap_or(u64::MAX));
@@ -466,6 +446,19 @@ fn spawn(binary: &Path, folder: &Path, environment: &[(String, String)]) -> Resu
         .map_err(|error| error.to_string())
 }
 
+/// Writes other values into the configuration in a node's folder.
+pub fn edit(folder: &Path, changes: &[(&str, &str)]) -> Result<(), String> {
+    let config = folder.join("ticketing.toml");
+    let mut text = fs::read_to_string(&config).map_err(|error| error.to_string())?;
+    for (from, to) in changes {
+        if !text.contains(from) {
+            return Err(format!("{} has no {from:?}", config.display()));
+        }
+        text = text.replace(from, to);
+    }
+    fs::write(&config, text).map_err(|error| error.to_string())
+}
+
 /// Copies a folder with all that is in it.
 pub fn copy_folder(from: &Path, to: &Path) -> Result<(), String> {
     let failed = |error: std::io::Error| format!("{}: {error}", from.display());
@@ -499,5 +492,9 @@ fn wait(child: &mut Child) -> Result<ExitStatus, String> {
 
 /// The address of a slot's node.
 pub fn host(slot: usize) -> String {
-    format!("127.0.1.{}", slot + 1)
+    ip(slot).to_string()
+}
+
+fn ip(slot: usize) -> Ipv4Addr {
+    Ipv4Addr::new(127, 0, 1, slot as u8 + 1)
 }

@@ -11,7 +11,7 @@ use rcgen::{BasicConstraints, CertificateParams, CertifiedIssuer, IsCa, KeyPair}
 use rustix::process::Signal;
 
 use crate::load::{Load, Shape};
-use crate::nodes::{Cluster, PATIENCE, host};
+use crate::nodes::{Cluster, PATIENCE, edit, host};
 
 /// Signs the nodes' certificates.
 type Authority = CertifiedIssuer<'static, KeyPair>;
@@ -71,13 +71,17 @@ pub fn run(binary: &Path) -> Result<(), String> {
         certify(&cluster, &authority, slot)?;
         edit(
             &folder,
-            "client_token_file = \"client.token\"",
-            "client_token_file = \"client.token\"\nprevious_client_token_file = \"client-previous.token\"",
+            &[(
+                "client_token_file = \"client.token\"",
+                "client_token_file = \"client.token\"\nprevious_client_token_file = \"client-previous.token\"",
+            )],
         )?;
         edit(
             &folder,
-            "token_file = \"peer.token\"",
-            "token_file = \"peer.token\"\nprevious_token_file = \"peer-previous.token\"",
+            &[(
+                "token_file = \"peer.token\"",
+                "token_file = \"peer.token\"\nprevious_token_file = \"peer-previous.token\"",
+            )],
         )?;
         reload(&cluster, &load)?;
     }
@@ -88,13 +92,14 @@ pub fn run(binary: &Path) -> Result<(), String> {
         let folder = cluster.folder(slot);
         edit(
             &folder,
-            "\nprevious_client_token_file = \"client-previous.token\"",
-            "",
+            &[(
+                "\nprevious_client_token_file = \"client-previous.token\"",
+                "",
+            )],
         )?;
         edit(
             &folder,
-            "\nprevious_token_file = \"peer-previous.token\"",
-            "",
+            &[("\nprevious_token_file = \"peer-previous.token\"", "")],
         )?;
         reload(&cluster, &load)?;
     }
@@ -133,10 +138,9 @@ pub fn run(binary: &Path) -> Result<(), String> {
 /// Each node's term, and how often it has lost a peer.
 fn seen(cluster: &Cluster) -> Result<Vec<(u64, usize)>, String> {
     let node = |slot: usize| {
-        let status = cluster.status(slot).ok_or("a node does not answer")?;
-        let members = status["members"].as_array().cloned().unwrap_or_default();
-        let own = members.iter().find(|member| member["is_self"] == true);
-        let term = own.and_then(|own| own["term"].as_u64()).ok_or("no term")?;
+        let term = cluster
+            .own(slot, "term")
+            .ok_or("a node does not tell its term")?;
         Ok((term, cluster.log(slot).matches("connection lost").count()))
     };
     (0..cluster.slots()).map(node).collect()
@@ -187,13 +191,4 @@ fn append(path: &Path, text: &str) -> Result<(), String> {
     let mut all = read(path)?;
     all.extend_from_slice(text.as_bytes());
     write(path, &all)
-}
-
-fn edit(folder: &Path, from: &str, to: &str) -> Result<(), String> {
-    let config = folder.join("ticketing.toml");
-    let text = String::from_utf8(read(&config)?).map_err(|error| error.to_string())?;
-    if !text.contains(from) {
-        return Err(format!("{} has no {from:?}", config.display()));
-    }
-    write(&config, text.replacen(from, to, 1).as_bytes())
 }
