@@ -75,6 +75,8 @@ pub const PEER_ALIVE_MS: u64 = 100;
 pub const PEER_REDIAL_FIRST_MS: u64 = 10;
 /// See [`PEER_REDIAL_FIRST_MS`].
 pub const PEER_REDIAL_MOST_MS: u64 = 500;
+/// Nodes whose addresses are kept: the members, and who is about to be one.
+pub const PEER_ADDRESSES_KEPT: usize = 32;
 
 /// How long a follower waits for a leader before it stands for election, at least; at most twice that. A
 /// leader that has not heard a majority for that long gives up.

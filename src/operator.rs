@@ -1,5 +1,6 @@
 //! What operators ask of the consensus role, and what they are told.
 
+use std::net::SocketAddr;
 use std::sync::mpsc::SyncSender;
 
 use serde::{Deserialize, Serialize};
@@ -9,7 +10,12 @@ use ticketing_raftlog::NodeId;
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Order {
     /// A node joins, without a vote.
-    AddLearner(NodeId),
+    AddLearner {
+        /// Which.
+        node: NodeId,
+        /// Where it listens for the other nodes.
+        address: SocketAddr,
+    },
     /// A node without a vote leaves.
     RemoveLearner(NodeId),
     /// A learner takes a voter's place.

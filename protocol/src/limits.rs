@@ -95,6 +95,8 @@ pub const PEER_RECORDS_MAX_BYTES: usize = 1 << 20;
 pub const PEER_CHUNK_MAX: usize = 256 << 10;
 /// Longest encoding of a cluster's members.
 pub const PEER_CONFIG_MAX_BYTES: usize = 255;
+/// Most nodes in one list of addresses: 5 voters, one that takes a place, and 4 learners.
+pub const PEER_ADDRESSES_MAX: usize = 10;
 /// Longest body of a frame between nodes, far above the fixed fields of any kind beside its
 /// records or bytes.
 pub const PEER_BODY_MAX: usize = PEER_RECORDS_MAX_BYTES + 1024;

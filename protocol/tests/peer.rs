@@ -3,17 +3,18 @@
 
 use proptest::prelude::*;
 use ticketing_protocol::limits::{
-    PEER_BODY_MAX, PEER_CHUNK_MAX, PEER_CONFIG_MAX_BYTES, PEER_ENTRIES_MAX, PEER_HEADER_BYTES,
-    PEER_RECORDS_MAX_BYTES,
+    PEER_ADDRESSES_MAX, PEER_BODY_MAX, PEER_CHUNK_MAX, PEER_CONFIG_MAX_BYTES, PEER_ENTRIES_MAX,
+    PEER_HEADER_BYTES, PEER_RECORDS_MAX_BYTES,
 };
+use ticketing_protocol::peer::addresses::ENTRY_LEN;
 use ticketing_protocol::peer::body::KINDS;
 use ticketing_protocol::peer::hello::{
     self, HELLO_LEN, PROOF_LEN, VERDICT_LEN, dialled_proof, encode_verdict, parse_verdict,
     verify_dialled,
 };
 use ticketing_protocol::peer::{
-    Body, EntryId, Frame, Hello, HelloError, Kind, Malformed, Parsed, Refusal, Report, Run,
-    SnapshotId, Verdict, parse,
+    Address, AddressesBuffer, Body, EntryId, Frame, Hello, HelloError, Kind, Malformed, Parsed,
+    Refusal, Report, Run, SnapshotId, Verdict, parse,
 };
 
 const TOKEN: &[u8] = b"a-token-that-only-peers-know";
@@ -41,8 +42,24 @@ fn members() -> Vec<u8> {
     vec![7; 84]
 }
 
+/// So many nodes with their addresses.
+fn listed(count: usize) -> AddressesBuffer {
+    let mut listed = AddressesBuffer::default();
+    for number in 1..=count {
+        assert!(listed.push([number as u8; 16], address(number)));
+    }
+    listed
+}
+
+fn address(number: usize) -> Address {
+    Address {
+        ip: [number as u8 + 100; 16],
+        port: 6_224 + number as u16,
+    }
+}
+
 /// One body of each kind.
-fn bodies(config: &[u8]) -> Vec<Body<'_>> {
+fn bodies<'a>(config: &'a [u8], listed: &'a AddressesBuffer) -> Vec<Body<'a>> {
     let last = EntryId { term: 3, index: 70 };
     let snapshot = SnapshotId {
         last,
@@ -113,13 +130,14 @@ fn bodies(config: &[u8]) -> Vec<Body<'_>> {
         },
         Body::Ready,
         Body::Alive,
+        Body::Addresses(listed.addresses()),
     ]
 }
 
 #[test]
 fn every_kind_is_read_as_it_was_written_and_asks_for_what_is_missing() {
-    let config = members();
-    let bodies = bodies(&config);
+    let (config, listed) = (members(), listed(2));
+    let bodies = bodies(&config, &listed);
     let kinds: Vec<u8> = bodies.iter().map(Body::kind).collect();
     assert_eq!(kinds, KINDS, "one of each");
     for body in bodies {
@@ -142,8 +160,8 @@ fn every_kind_is_read_as_it_was_written_and_asks_for_what_is_missing() {
 
 #[test]
 fn every_flipped_bit_is_noticed() {
-    let config = members();
-    for body in bodies(&config) {
+    let (config, listed) = (members(), listed(2));
+    for body in bodies(&config, &listed) {
         let bytes = encoded(&Frame { term: 9, body });
         for bit in 0..bytes.len() * 8 {
             let mut flipped = bytes.clone();
@@ -157,13 +175,15 @@ fn every_flipped_bit_is_noticed() {
 
 #[test]
 fn with_the_right_checksum_each_body_is_as_long_as_its_kind_says() {
-    let config = members();
-    for body in bodies(&config) {
+    let (config, listed) = (members(), listed(2));
+    for body in bodies(&config, &listed) {
         let bytes = encoded(&Frame { term: 9, body });
         let open_ended = matches!(
             body,
             Body::Append { .. } | Body::SnapshotChunk { .. } | Body::Release { .. }
         );
+        // One of whole entries.
+        let is_list = matches!(body, Body::Addresses(_));
         let longer = {
             let mut frame = bytes.clone();
             frame.push(b'x');
@@ -179,7 +199,9 @@ fn with_the_right_checksum_each_body_is_as_long_as_its_kind_says() {
             frame[..4].copy_from_slice(&length.to_le_bytes());
             match parse(&sealed(frame)) {
                 Parsed::Malformed(Malformed::Body { .. }) => {}
-                Parsed::Frame { frame, .. } if open_ended => assert_ne!(frame.body, body),
+                Parsed::Frame { frame, .. } if open_ended || is_list => {
+                    assert_ne!(frame.body, body);
+                }
                 other => panic!("{body:?} cut by {cut}: {other:?}"),
             }
         }
@@ -243,6 +265,10 @@ fn values_that_cannot_be_are_refused() {
         config: &config,
         bytes: b"",
     };
+    let listed = listed(PEER_ADDRESSES_MAX);
+    let addresses = Body::Addresses(listed.addresses());
+    refused(addresses, &|body| body[32..34].fill(0));
+    refused(addresses, &|body| body[39] = 1);
     refused(chunk, &|body| body[16] = 0);
     refused(chunk, &|body| body[49] = 1);
     refused(chunk, &|body| body[48] = 85);
@@ -267,6 +293,30 @@ fn values_that_cannot_be_are_refused() {
             Parsed::Malformed(Malformed::Kind(kind))
         );
     }
+}
+
+#[test]
+fn a_list_of_addresses_holds_what_was_put_in_and_no_more_than_it_may() {
+    let mut listed = listed(PEER_ADDRESSES_MAX);
+    assert!(!listed.push([99; 16], address(99)));
+    let body = Body::Addresses(listed.addresses());
+    let mut frame = encoded(&Frame { term: 9, body });
+    let Parsed::Frame { frame: parsed, .. } = parse(&frame) else {
+        panic!("{:?}", parse(&frame));
+    };
+    let Body::Addresses(read) = parsed.body else {
+        panic!("{parsed:?}");
+    };
+    let read: Vec<_> = read.iter().collect();
+    assert_eq!(read.len(), PEER_ADDRESSES_MAX);
+    for (place, &entry) in read.iter().enumerate() {
+        assert_eq!(entry, ([place as u8 + 1; 16], address(place + 1)));
+    }
+    let one = frame[PEER_HEADER_BYTES..][..ENTRY_LEN].to_vec();
+    frame.extend_from_slice(&one);
+    let length = (frame.len() - PEER_HEADER_BYTES) as u32;
+    frame[..4].copy_from_slice(&length.to_le_bytes());
+    assert!(matches!(parse(&sealed(frame)), Parsed::Malformed(_)));
 }
 
 #[test]

@@ -1,5 +1,6 @@
 //! Operators' orders: taken in with a token of their own, and handed to the consensus role.
 
+use std::net::SocketAddr;
 use std::sync::Arc;
 use std::sync::mpsc::sync_channel;
 
@@ -34,6 +35,8 @@ pub enum OrderBody {
     AddLearner {
         /// Its identity.
         node_id: String,
+        /// Where it listens for the other nodes.
+        peer_addr: SocketAddr,
     },
     /// A node without a vote leaves.
     RemoveLearner {
@@ -64,7 +67,10 @@ impl OrderBody {
             })
         };
         Ok(match self {
-            Self::AddLearner { node_id } => Order::AddLearner(node(node_id)?),
+            Self::AddLearner { node_id, peer_addr } => Order::AddLearner {
+                node: node(node_id)?,
+                address: *peer_addr,
+            },
             Self::RemoveLearner { node_id } => Order::RemoveLearner(node(node_id)?),
             Self::Replace { slot, node_id } => Order::Replace {
                 slot: *slot,

@@ -91,12 +91,13 @@ pub(super) fn run(command: &Command) -> Result<(), Failure> {
         Command::AddLearner(args) => {
             let order = OrderBody::AddLearner {
                 node_id: args.node_id.clone(),
+                peer_addr: args.peer_addr,
             };
             let is_in =
                 |members: &[MemberStatus]| members.iter().any(|m| m.node_id == args.node_id);
             change(&args.nodes, &order, is_in)?;
             println!(
-                "node {} is a learner; its process is to dial the cluster from {}",
+                "node {} is a learner; the others look for it at {}",
                 args.node_id, args.peer_addr
             );
             Ok(())

@@ -27,6 +27,10 @@ impl Role {
                 why: "this is a single node: it has no members".to_owned(),
             });
         }
+        if let (Order::AddLearner { node, address }, Some(cluster)) = (slip.order, &self.cluster) {
+            // By whoever is asked: the leader of a moment later may be another one.
+            cluster.peers.note_address(node, address);
+        }
         let leads = self.core.role() == RaftRole::Leader;
         if !leads && slip.order != Order::Drain {
             let leader_slot = self.leader_slot();
@@ -40,7 +44,7 @@ impl Role {
             ),
         };
         match slip.order {
-            Order::AddLearner(node) => self.change(&slip, Change::AddLearner { node }),
+            Order::AddLearner { node, .. } => self.change(&slip, Change::AddLearner { node }),
             Order::RemoveLearner(node) => self.change(&slip, Change::RemoveLearner { node }),
             Order::Replace { slot, new } => {
                 let slot = Slot(slot);

@@ -249,6 +249,7 @@ impl Parts {
                 process: ProcessId(random_id()),
                 listen: cluster.peer_listen,
                 dial: cluster.addresses.iter().filter(own).copied().collect(),
+                folder: config.data_dir.clone(),
                 tokens: self.secrets.peer_tokens.clone(),
                 tls: self.secrets.peer_tls.clone(),
                 clock: self.clock,

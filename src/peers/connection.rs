@@ -3,6 +3,7 @@
 use std::cell::{Cell, RefCell};
 use std::future::poll_fn;
 use std::io;
+use std::net::IpAddr;
 use std::rc::Rc;
 use std::task::{Poll, Waker};
 
@@ -14,6 +15,7 @@ use crate::limits::{PEER_ALIVE_MS, PEER_INPUT_BYTES, PEER_READ_BYTES};
 use crate::runtime::{self, spawn_local};
 use crate::security::tls::ClientStream;
 
+use super::book;
 use super::convert::received;
 use super::{Event, Inner};
 
@@ -24,6 +26,9 @@ pub(super) struct Connection {
     pub(super) process: ProcessId,
     pub(super) dialled: bool,
     pub(super) heard_ms: Cell<u64>,
+    pub(super) remote_ip: Option<IpAddr>,
+    // It has said where it listens.
+    pub(super) told_address: Cell<bool>,
     stream: ClientStream,
     out: RefCell<Out>,
 }
@@ -51,6 +56,8 @@ impl Connection {
             process,
             dialled,
             heard_ms: Cell::new(inner.setup.clock.now_ms()),
+            remote_ip: stream.peer_ip(),
+            told_address: Cell::new(false),
             stream,
             out: RefCell::default(),
         })
@@ -154,8 +161,7 @@ async fn read_frames(inner: &Rc<RefCell<Inner>>, connection: &Connection) -> Res
         }
         let mut need = 1;
         {
-            let mut inner = inner.borrow_mut();
-            connection.heard_ms.set(inner.setup.clock.now_ms());
+            connection.heard_ms.set(inner.borrow().setup.clock.now_ms());
             while start < end {
                 match parse(&buffer[start..end]) {
                     Parsed::Incomplete { need: bytes } => {
@@ -170,11 +176,24 @@ async fn read_frames(inner: &Rc<RefCell<Inner>>, connection: &Connection) -> Res
                             },
                         consumed,
                     } => start += consumed,
+                    Parsed::Frame {
+                        frame:
+                            Frame {
+                                body: Body::Addresses(addresses),
+                                ..
+                            },
+                        consumed,
+                    } => {
+                        book::told(inner, connection, addresses);
+                        start += consumed;
+                    }
                     Parsed::Frame { frame, consumed } => {
                         let Some(received) = received(&frame) else {
                             return Err("it sent records that are not what it announced".into());
                         };
-                        inner.push(Event::Frame(connection.node, received));
+                        inner
+                            .borrow_mut()
+                            .push(Event::Frame(connection.node, received));
                         start += consumed;
                     }
                 }

@@ -166,8 +166,8 @@ pub fn received(frame: &peer::Frame<'_>) -> Option<Received> {
             });
         }
         Body::Ready => return Some(Received::Ready { term }),
-        // Has been heard, which is all it is for.
-        Body::Alive => return None,
+        // Not for the role.
+        Body::Alive | Body::Addresses(_) => return None,
     };
     let message = Message { term, body };
     Some(Received::Raft { message, bytes })

@@ -57,7 +57,7 @@ pub(super) async fn accept(inner: Rc<RefCell<Inner>>, listener: QuietListener) {
     }
 }
 
-/// Keeps a connection with whoever listens at `address`.
+/// Keeps a connection with whoever listens at `address`, for as long as that is configured, or a member's.
 pub(super) async fn dial(inner: Rc<RefCell<Inner>>, address: SocketAddr) {
     let mut pause_ms = 0;
     let mut last_seen: Option<NodeId> = None;
@@ -65,6 +65,12 @@ pub(super) async fn dial(inner: Rc<RefCell<Inner>>, address: SocketAddr) {
     let mut tries = 0_u32;
     while pause_ms == 0 || pause(&inner, pause_ms).await {
         if inner.borrow().ended {
+            return;
+        }
+        let wanted = inner.borrow().setup.dial.contains(&address)
+            || inner.borrow().wanted().contains(&address);
+        if !wanted {
+            inner.borrow_mut().dialled.remove(&address);
             return;
         }
         let from = inner.borrow().setup.listen.ip();

@@ -1,19 +1,21 @@
 //! Connections with the cluster's other nodes. All of it runs on the consensus role's executor.
 //!
-//! Every node dials every address it was configured with, and accepts whoever proves to know the peer
-//! token and is believed to be who it says ([`ticketing_raftlog::peers`]). A connection is used both ways:
-//! what is for a node goes over the one that this node dialled, or over one that the other did, so that
-//! a node at an address that nobody knows yet is reached as soon as it dials.
+//! Every node dials every address it was configured with, and those it has heard of, and accepts
+//! whoever proves to know the peer token and is believed to be who it says ([`ticketing_raftlog::peers`]). A
+//! connection is used both ways: what is for a node goes over the one that this node dialled, or over one that
+//! the other did, so that a node at an address that nobody knows yet is reached as soon as it dials.
 
+mod book;
 mod connection;
 mod convert;
 mod dialling;
 mod greeting;
 
 use std::cell::RefCell;
-use std::collections::{BTreeMap, VecDeque};
+use std::collections::{BTreeMap, BTreeSet, VecDeque};
 use std::io;
 use std::net::SocketAddr;
+use std::path::PathBuf;
 use std::rc::Rc;
 use std::sync::Arc;
 use std::task::Waker;
@@ -30,6 +32,7 @@ use crate::security::shared::Shared;
 use crate::security::tls::PeerTls;
 use crate::security::token::Tokens;
 
+use book::Book;
 use connection::Connection;
 pub use convert::{Received, body};
 
@@ -50,8 +53,10 @@ pub struct Setup {
     pub process: ProcessId,
     /// Where it listens.
     pub listen: SocketAddr,
-    /// Where the other slots' nodes listen.
+    /// Where the other slots' nodes listen, as configured.
     pub dial: Vec<SocketAddr>,
+    /// The data folder, where it is kept where nodes listen.
+    pub folder: PathBuf,
     /// What every node of the cluster knows.
     pub tokens: Shared<Tokens>,
     /// TLS between the nodes, if they use it.
@@ -111,6 +116,11 @@ pub(crate) struct Inner {
     // Acknowledged meanwhile.
     acknowledged: VecDeque<Acknowledged>,
     save_running: bool,
+    book: Book,
+    book_unsaved: bool,
+    book_saving: bool,
+    // Addresses beside the configured ones that a task dials.
+    dialled: BTreeSet<SocketAddr>,
     events: VecDeque<Event>,
     event_bytes: usize,
     // Connections that are not read because too much waits here.
@@ -145,12 +155,17 @@ impl Peers {
     pub fn start(setup: Setup, known: Known, file: PeersFile) -> io::Result<Self> {
         let listener = QuietListener::bind(setup.listen)?;
         let dial = setup.dial.clone();
+        let book = Book::load(&setup.folder);
         let inner = Rc::new(RefCell::new(Inner {
             setup,
             known,
             file: Some(file),
             acknowledged: VecDeque::new(),
             save_running: false,
+            book,
+            book_unsaved: false,
+            book_saving: false,
+            dialled: BTreeSet::new(),
             events: VecDeque::new(),
             event_bytes: 0,
             paused: Vec::new(),
@@ -163,7 +178,21 @@ impl Peers {
         for address in dial {
             spawn_local(dialling::dial(Rc::clone(&inner), address));
         }
+        book::dial_wanted(&inner);
         Ok(Self { inner })
+    }
+
+    /// An operator says where a node listens that is to join.
+    pub fn note_address(&self, node: NodeId, address: SocketAddr) {
+        let news = {
+            let mut inner = self.inner.borrow_mut();
+            let config = inner.known.config;
+            // Who is connected knows better.
+            !inner.is_told(node) && inner.book.note(&config, node, address)
+        };
+        if news {
+            book::changed(&self.inner);
+        }
     }
 
     /// What has happened next, if anything did.
@@ -183,7 +212,10 @@ impl Peers {
 
     /// Takes note of what the consensus role knows now.
     pub fn know(&self, known: Known) {
-        self.inner.borrow_mut().known = known;
+        let before = std::mem::replace(&mut self.inner.borrow_mut().known, known);
+        if before.config != known.config {
+            book::dial_wanted(&self.inner);
+        }
     }
 
     /// Sends a frame, if there is a connection and it takes bytes; what was sent may be lost.
@@ -280,6 +312,12 @@ impl Inner {
             .min_by_key(|live| live.silent_ms)
     }
 
+    /// Whether a node that is connected has said where it listens.
+    fn is_told(&self, node: NodeId) -> bool {
+        let node = self.nodes.get(&node);
+        node.is_some_and(|node| node.connections.iter().any(|c| c.told_address.get()))
+    }
+
     /// Adds a connection that is let in; those of an earlier process of the node are closed.
     fn add(&mut self, connection: &Rc<Connection>) {
         let node = self.nodes.entry(connection.node).or_default();
@@ -289,6 +327,7 @@ impl Inner {
             }
         }
         node.connections.push(Rc::clone(connection));
+        self.tell_addresses(connection);
         self.choose(connection.node);
     }
 

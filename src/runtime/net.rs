@@ -214,6 +214,13 @@ impl Socket {
         }
     }
 
+    /// The other side's IP address, if the kernel still knows it.
+    #[must_use]
+    pub fn peer_ip(&self) -> Option<IpAddr> {
+        let address = self.stream.peer_addr().ok()?;
+        Some(address.ip().to_canonical())
+    }
+
     /// Ends both directions, so that a pending read sees the end at once.
     pub fn close(&self) {
         // An error means the other side was faster.

@@ -272,6 +272,12 @@ impl ClientStream {
         self.socket().finish();
     }
 
+    /// The other side's IP address, if the kernel still knows it.
+    #[must_use]
+    pub fn peer_ip(&self) -> Option<IpAddr> {
+        self.socket().peer_ip()
+    }
+
     fn socket(&self) -> &Socket {
         match self {
             Self::Plain(socket) => socket,

@@ -1,5 +1,6 @@
 //! What a frame says, by its kind. Fields lie one after the other, without padding.
 
+use super::addresses::Addresses;
 use super::frame::Malformed;
 use super::wire::{Reader, put_u32, put_u64};
 use crate::limits::{
@@ -95,6 +96,7 @@ kinds! {
     STATE_HASH = 34,
     READY = 35,
     ALIVE = 36,
+    ADDRESSES = 37,
 }
 
 /// What a frame says.
@@ -219,6 +221,8 @@ pub enum Body<'a> {
     Ready,
     /// Kind 36: The sender's process is alive, and has nothing else to say. Empty.
     Alive,
+    /// Kind 37: Where the sender listens, and where those do that it is connected with: an entry each.
+    Addresses(Addresses<'a>),
 }
 
 impl<'a> Body<'a> {
@@ -247,6 +251,7 @@ impl<'a> Body<'a> {
             Self::StateHash { .. } => kind::STATE_HASH,
             Self::Ready => kind::READY,
             Self::Alive => kind::ALIVE,
+            Self::Addresses(_) => kind::ADDRESSES,
         }
     }
 
@@ -335,6 +340,7 @@ impl<'a> Body<'a> {
                 put_u64(out, index);
                 out.extend_from_slice(&hash.to_le_bytes());
             }
+            Self::Addresses(addresses) => out.extend_from_slice(addresses.bytes()),
         }
     }
 
@@ -431,6 +437,7 @@ impl<'a> Body<'a> {
             },
             kind::READY => Self::Ready,
             kind::ALIVE => Self::Alive,
+            kind::ADDRESSES => Self::Addresses(Addresses::read(reader)?),
             _ => return None,
         })
     }

@@ -20,7 +20,7 @@ const ANSWER_WITHIN: Duration = Duration::from_secs(6);
 /// Runs every case, each with a cluster of its own.
 pub fn run(binary: &Path) -> Result<(), String> {
     type Case = fn(&Path) -> Result<(), String>;
-    let cases: [(&str, Case); 6] = [
+    let cases: [(&str, Case); 7] = [
         ("a copy beside its original", copy_beside_its_original),
         ("an old backup", old_backup),
         (
@@ -30,6 +30,7 @@ pub fn run(binary: &Path) -> Result<(), String> {
         ("a wrong slot, a wrong number of voters", wrong_place),
         ("the majority is gone, and comes back", majority_gone),
         ("two of three folders are lost", majority_lost),
+        ("every member is another one, elsewhere", all_moved),
     ];
     for (name, case) in cases {
         case(binary).map_err(|why| format!("{name}: {why}"))?;
@@ -258,4 +259,38 @@ fn says(cluster: &Cluster, slot: usize, what: &str) -> Result<(), String> {
         true => Ok(()),
         false => Err(format!("slot {slot} does not say {what:?}:\n{log}")),
     }
+}
+
+/// Replaces every member by one at an address that is in nobody's configuration: they find each other, also when
+/// all of them are started anew.
+fn all_moved(binary: &Path) -> Result<(), String> {
+    let mut cluster = Cluster::start(binary, 3)?;
+    let load = Load::start(&cluster.shape())?;
+    for slot in 0..3 {
+        cluster.replace(slot)?;
+        load.wait_for_grant(PATIENCE)?;
+    }
+    all_connected(&cluster)?;
+    for slot in 0..3 {
+        stop(&mut cluster, slot)?;
+    }
+    for slot in 0..3 {
+        cluster.run(slot)?;
+    }
+    for slot in 0..3 {
+        cluster.wait_listening(slot)?;
+    }
+    load.wait_for_grant(PATIENCE)?;
+    all_connected(&cluster)
+}
+
+/// Waits until each of three nodes says that it is connected with both others.
+fn all_connected(cluster: &Cluster) -> Result<(), String> {
+    cluster.wait_until("every node is connected with every other", || {
+        (0..3).all(|slot| {
+            let status = cluster.status(slot).unwrap_or_default();
+            let members = status["members"].as_array().cloned().unwrap_or_default();
+            members.len() == 3 && members.iter().all(|member| member["is_connected"] == true)
+        })
+    })
 }
