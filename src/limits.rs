@@ -85,6 +85,10 @@ pub const ELECTION_MS: u64 = 300;
 /// Between two rounds of a leader's heartbeats.
 pub const HEARTBEAT_MS: u64 = 40;
 
+/// How long a write may take until the disk counts as hung, and a leader gives up over it: within a second,
+/// what it takes to be seen included, and longer than a disk that only stutters.
+pub const DISK_HUNG_MS: u64 = 700;
+
 /// Indexes between two hashes of the lock state that nodes compare.
 pub const STATE_HASH_EVERY: u64 = 65_536;
 

@@ -52,6 +52,19 @@ impl HardStateStore {
     /// # Panics
     /// When the term goes back, or a vote in the same term changes: the caller is wrong.
     pub fn write(&mut self, hard: &HardState) -> io::Result<()> {
+        self.write_first(hard)?;
+        self.write_second()
+    }
+
+    /// Replaces term and vote in one of the two slots, synced: no crash takes that back, so it counts. Until
+    /// [`HardStateStore::write_second`], which is to follow at once, a bad block could. Blocks.
+    ///
+    /// # Errors
+    /// As [`HardStateStore::write`].
+    ///
+    /// # Panics
+    /// As [`HardStateStore::write`].
+    pub fn write_first(&mut self, hard: &HardState) -> io::Result<()> {
         let old = self.newest.state.hard;
         assert!(
             hard.term >= old.term,
@@ -64,7 +77,16 @@ impl HardStateStore {
             "a second vote in term {}",
             hard.term
         );
-        self.update(|state| state.hard = *hard)
+        self.update_first(|state| state.hard = *hard)
+    }
+
+    /// Brings the other slot up to what the first one holds, synced. Blocks.
+    ///
+    /// # Errors
+    /// As [`HardStateStore::write`].
+    pub fn write_second(&mut self) -> io::Result<()> {
+        let block = encode(&self.newest.state, self.newest.sequence);
+        self.write_slot(other(&self.newest), &block)
     }
 
     /// Raises the ceiling of a log kept in memory, synced. Blocks.
@@ -94,16 +116,24 @@ impl HardStateStore {
     }
 
     pub(crate) fn update(&mut self, change: impl FnOnce(&mut NodeState)) -> io::Result<()> {
+        self.update_first(change)?;
+        self.write_second()
+    }
+
+    /// The slot that counts stays whole until the other one is, and counts.
+    fn update_first(&mut self, change: impl FnOnce(&mut NodeState)) -> io::Result<()> {
         let mut next = self.newest;
         change(&mut next.state);
         next.sequence += 1;
-        let block = encode(&next.state, next.sequence);
-        for slot in write_order(&self.newest) {
-            disk::write_at(&self.file, &block, (slot * BLOCK_BYTES) as u64)?;
-            disk::sync_data(&self.file)?;
-        }
+        next.slot = other(&self.newest);
+        self.write_slot(next.slot, &encode(&next.state, next.sequence))?;
         self.newest = next;
         Ok(())
+    }
+
+    fn write_slot(&self, slot: usize, block: &[u8]) -> io::Result<()> {
+        disk::write_at(&self.file, block, (slot * BLOCK_BYTES) as u64)?;
+        disk::sync_data(&self.file)
     }
 
     pub(crate) fn create(dir: &Path, state: NodeState) -> io::Result<()> {
@@ -168,10 +198,9 @@ pub(crate) fn judge(bytes: &[u8], path: &Path) -> Result<Newest, OpenError> {
     })
 }
 
-/// The order in which a change goes to the slots: the one that counts stays whole until the other
-/// one is.
-fn write_order(newest: &Newest) -> [usize; 2] {
-    [1 - newest.slot, newest.slot]
+/// The slot beside the one that counts.
+fn other(newest: &Newest) -> usize {
+    1 - newest.slot
 }
 
 fn encode(state: &NodeState, sequence: u64) -> Vec<u8> {
@@ -262,7 +291,7 @@ mod tests {
             }
             let newest = judged(&bytes);
             let block = encode(&in_term(2), newest.sequence + 1);
-            for (done, slot) in write_order(&newest).into_iter().enumerate() {
+            for (done, slot) in [other(&newest), newest.slot].into_iter().enumerate() {
                 let at = slot * BLOCK_BYTES;
                 for written in 0..128 {
                     let mut cut = bytes.clone();
@@ -274,6 +303,31 @@ mod tests {
                 assert_eq!(judged(&bytes).state, in_term(2), "the later state counts");
             }
         }
+    }
+
+    #[test]
+    fn what_is_in_one_slot_counts_and_what_is_in_both_survives_a_bad_block() {
+        let dir = tempfile::tempdir().expect("a folder");
+        HardStateStore::create(dir.path(), in_term(1)).expect("room");
+        let mut store = HardStateStore::open(dir.path()).expect("whole");
+        let whole = || std::fs::read(dir.path().join(STATE_FILE)).expect("there");
+        let survivors = |bytes: &[u8]| {
+            [0, 1].map(|bad| {
+                let mut bytes = bytes.to_vec();
+                bytes[bad * BLOCK_BYTES + 30] ^= 1;
+                judged(&bytes).state.hard.term.0
+            })
+        };
+        // The second slot may also be left behind for good: the next change goes there.
+        for term in [2, 3] {
+            store.write_first(&in_term(term).hard).expect("room");
+            assert_eq!(judged(&whole()).state.hard.term, Term(term));
+            assert!(survivors(&whole()).contains(&(term - 1)));
+        }
+        store.write_second().expect("room");
+        assert_eq!(survivors(&whole()), [3, 3]);
+        store.write(&in_term(4).hard).expect("room");
+        assert_eq!(survivors(&whole()), [4, 4]);
     }
 
     #[test]

@@ -88,6 +88,12 @@ pub const MAX_APPEND_BYTES: u64 = MAX_PROPOSAL_BYTES;
 /// end above.
 pub const WINDOW_ENTRIES: u64 = 64 << 10;
 
+/// Most entries in one message to a learner, so that one that lacks much of the log holds nobody up.
+pub const LEARNER_APPEND_ENTRIES: u64 = 2 << 10;
+
+/// Most entries on their way to a learner, or waiting for its disk; a message begun below it may end above.
+pub const LEARNER_WINDOW_ENTRIES: u64 = 4 << 10;
+
 /// Most payload bytes on their way to one peer, or waiting for its disk; a message begun below it
 /// may end above.
 pub const WINDOW_BYTES: u64 = 8 << 20;
@@ -158,6 +164,8 @@ const _: () = {
     assert!(MAX_APPEND_ENTRIES as u64 <= WINDOW_ENTRIES && MAX_APPEND_BYTES <= WINDOW_BYTES);
     assert!(WINDOW_ENTRIES <= MAX_UNCOMMITTED_ENTRIES && WINDOW_BYTES <= MAX_UNCOMMITTED_BYTES);
     assert!(PROMOTION_LAG_ENTRIES <= WINDOW_ENTRIES);
+    assert!(LEARNER_APPEND_ENTRIES <= LEARNER_WINDOW_ENTRIES);
+    assert!(LEARNER_APPEND_ENTRIES <= MAX_APPEND_ENTRIES as u64);
     assert!(MAX_PROPOSAL_BYTES <= MAX_APPEND_BYTES && MAX_RECORDS_PER_BATCH <= MAX_APPEND_ENTRIES);
     assert!(MAX_VOTERS + MAX_LEARNERS < u8::MAX as usize);
     // A live process has a few tries to answer before it counts as dead, and a restarted one to come

@@ -53,7 +53,7 @@ pub struct Segment {
 const fn is_send_and_sync<T: Send + Sync>() {}
 const _: () = is_send_and_sync::<Segment>();
 
-/// Zeroes written at a time when a segment is filled.
+/// Zeroes written and synced at a time when a segment is filled.
 const FILL_BYTES: usize = 1 << 20;
 
 impl Segment {
@@ -203,6 +203,8 @@ impl Segment {
         while at < size {
             let chunk = zeroes.len().min((size - at) as usize);
             disk::write_at(&file, &zeroes[..chunk], at)?;
+            // Piece by piece: behind all of it at once other syncs on the disk would wait, the log's among them.
+            disk::sync_data(&file)?;
             at += chunk as u64;
         }
         disk::write_at(&file, &seal_block(&header_of(spec)), 0)?;

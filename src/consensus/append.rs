@@ -28,7 +28,9 @@ impl Role {
             appends += 1;
             match self.next_job(now_ms) {
                 Some(job) => self.job = Some(job),
-                None if self.is_idle() || self.blocked.is_some() => return,
+                None if self.is_idle() || self.blocked.is_some() || self.waits_for_store() => {
+                    return;
+                }
                 None => {}
             }
         }
@@ -44,7 +46,18 @@ impl Role {
         self.tail.is_empty() && (self.proposals.is_empty() || !may_propose)
     }
 
+    /// Whether what is to be done next needs the state file, whose second slot is being written.
+    fn waits_for_store(&self) -> bool {
+        let needed = self.hard_state_due.is_some()
+            || self.log.ceiling_due().is_some()
+            || self.stop != Stop::Serving;
+        self.store.is_none() && needed
+    }
+
     fn next_job(&mut self, now_ms: u64) -> Option<Job> {
+        if self.waits_for_store() {
+            return None;
+        }
         if let Some(state) = self.hard_state_due.take() {
             let store = self.take_store();
             return Some(jobs::hard_state(store, state));
@@ -201,8 +214,12 @@ impl Role {
                 result,
             } => {
                 fatal_unless(result, "keeping term and vote");
-                self.store = Some(store);
+                self.second_slot = Some(jobs::second_slot(store));
                 self.step(Input::HardStatePersisted(state));
+            }
+            Done::SecondSlot { store, result } => {
+                fatal_unless(result, "keeping term and vote a second time");
+                self.store = Some(store);
             }
             Done::Ceiling {
                 store,

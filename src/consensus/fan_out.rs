@@ -1,13 +1,16 @@
 //! Committed entries on their way to the shards, in log order.
 
-use ticketing_raftlog::{Log, LogIndex, RecordKind, Term};
+use std::sync::Arc;
 
-use crate::lanes::messages::{Committed, CommittedRecord, FromConsensus, Restored};
+use ticketing_raftlog::{Log, LogIndex, RecordKind, RecordRef, Term};
+
+use crate::lanes::messages::{Committed, CommittedRecord, FromConsensus, Records, Restored};
 use crate::lanes::{Sender, owner_of};
 use crate::limits::COMMITTED_RECORDS_PER_MESSAGE;
 use crate::locks::{Command, Fate, HeldLockError, held_locks, key_hash};
 
 use super::fates::Fates;
+use super::tail::Tail;
 
 /// Hands out what is committed, as far as the lanes have room.
 #[derive(Debug)]
@@ -142,20 +145,51 @@ impl FanOut {
         self.ended = true;
     }
 
-    /// Hands out everything up to `commit`, as far as there is room. True when
-    /// there is more.
+    /// Hands out everything up to `commit`, as far as there is room: what is on its way to the file from
+    /// `tail`, unless `ahead` is false. True when there is more.
+    ///
+    /// What is committed is on the disks of a majority, which need not have this node among it: whoever waits
+    /// for an answer does not wait for a disk here that is slow or hangs.
     pub(super) fn run(
         &mut self,
-        log: &Log,
+        (log, tail): (&Log, &Tail),
         commit: LogIndex,
+        ahead: bool,
         mut fates: Option<&mut Fates>,
     ) -> bool {
         self.unpark();
+        // What is committed is behind a truncation that the file may not have yet.
+        let in_file = commit.min(tail.stale_from().previous());
+        let holds_nothing = !ahead || tail.begins_anew();
         while !self.is_parked() && self.cursor <= commit {
-            let Some(location) = log.locate_at_or_after(self.cursor) else {
-                break;
+            let held = match holds_nothing {
+                true => None,
+                false => tail.held(self.cursor, commit),
             };
-            self.hand_out(&location, commit, fates.as_deref_mut());
+            if let Some(bytes) = held {
+                let mut rest = 0;
+                let records = std::iter::from_fn(|| {
+                    let (record, length) = RecordRef::read(&bytes[rest..])?;
+                    let offset = rest;
+                    rest += length;
+                    Some((offset as u32, record))
+                });
+                let memory = || Records::Memory(bytes.as_slice().into());
+                let taken = self.hand_out(records, commit, memory, fates.as_deref_mut());
+                debug_assert!(taken, "the entry at the cursor is the first of them");
+            } else if self.cursor <= in_file
+                && let Some(location) = log.locate_at_or_after(self.cursor)
+            {
+                let segment = || Records::Segment(Arc::clone(&location.segment));
+                let taken =
+                    self.hand_out(location.entries(), in_file, segment, fates.as_deref_mut());
+                if !taken {
+                    // The batch ends before the cursor: what follows starts behind it.
+                    self.cursor = location.last_index.next();
+                }
+            } else {
+                break;
+            }
         }
         self.is_parked()
     }
@@ -173,19 +207,21 @@ impl FanOut {
         }
     }
 
-    fn hand_out(
+    /// Hands out some of `records`, each with its offset in what `lie_in` gives; false when none was next.
+    fn hand_out<'a>(
         &mut self,
-        location: &ticketing_raftlog::Location,
+        all: impl Iterator<Item = (u32, RecordRef<'a>)>,
         commit: LogIndex,
+        lie_in: impl Fn() -> Records,
         mut fates: Option<&mut Fates>,
-    ) {
+    ) -> bool {
         let shards = self.to_shards.len();
         let mut records: Vec<Vec<CommittedRecord>> = vec![Vec::new(); shards];
         let mut taken = 0;
         let mut barrier = None;
         let mut hashed = None;
         let mut own = None;
-        for (offset, record) in location.entries() {
+        for (offset, record) in all {
             if record.index < self.cursor {
                 continue;
             }
@@ -239,14 +275,11 @@ impl FanOut {
                 break;
             }
         }
-        if taken == 0 {
-            // The batch ends before the cursor: what follows starts behind it.
-            self.cursor = location.last_index.next();
-        }
+        let lie_in = lie_in();
         for (shard, records) in records.into_iter().enumerate() {
             if !records.is_empty() {
                 let committed = Committed {
-                    segment: std::sync::Arc::clone(&location.segment),
+                    lie_in: lie_in.clone(),
                     own: own.unwrap_or(false),
                     records,
                 };
@@ -261,6 +294,7 @@ impl FanOut {
             self.barrier_sent = Some(index);
             self.tell_all(|| FromConsensus::Barrier { index });
         }
+        taken > 0
     }
 
     fn send(&mut self, shard: usize, message: FromConsensus) {

@@ -25,6 +25,11 @@ pub(super) enum Done {
         state: HardState,
         result: io::Result<()>,
     },
+    /// Term and vote are on the disk a second time.
+    SecondSlot {
+        store: HardStateStore,
+        result: io::Result<()>,
+    },
     /// The ceiling of a log kept in memory is on the disk.
     Ceiling {
         store: HardStateStore,
@@ -53,11 +58,11 @@ pub(super) fn sync_all(segments: Vec<Arc<Segment>>) -> Job {
     })
 }
 
-/// Keeps term and vote.
+/// Keeps term and vote, in one slot of two.
 pub(super) fn hard_state(mut store: HardStateStore, state: HardState) -> Job {
     Box::pin(async move {
         let (store, result) = runtime::blocking(move || {
-            let result = store.write(&state);
+            let result = store.write_first(&state);
             (store, result)
         })
         .await;
@@ -66,6 +71,18 @@ pub(super) fn hard_state(mut store: HardStateStore, state: HardState) -> Job {
             state,
             result,
         }
+    })
+}
+
+/// Keeps them in the other slot too.
+pub(super) fn second_slot(mut store: HardStateStore) -> Job {
+    Box::pin(async move {
+        let (store, result) = runtime::blocking(move || {
+            let result = store.write_second();
+            (store, result)
+        })
+        .await;
+        Done::SecondSlot { store, result }
     })
 }
 

@@ -53,7 +53,9 @@ pub(super) struct Role {
     // The last entry that was appended, in the file or not, as far as the core's decisions are carried out.
     pub(super) last: LogIndex,
     // `None` while a job on the disk has it.
+    // `None` while a job has it.
     pub(super) store: Option<HardStateStore>,
+    pub(super) second_slot: Option<Job>,
     // Held for its lock.
     pub(super) _folder: Folder,
     pub(super) fan_out: FanOut,
@@ -138,6 +140,7 @@ impl Role {
             tail: Tail::default(),
             last: setup.last.0,
             store: Some(setup.hard_state_store),
+            second_slot: None,
             _folder: setup.folder,
             fan_out,
             proposals: Gathering::default(),
@@ -196,10 +199,10 @@ impl Role {
             Some(restore) => restore.turn(&mut self.fan_out),
             None => {
                 let fates = self.cluster.as_mut().map(|cluster| &mut cluster.fates);
-                // What is committed is behind a truncation that the file may not have yet.
-                let readable = self.tail.stale_from().previous();
-                let up_to = self.core.commit().min(readable);
-                self.fan_out.run(&self.log, up_to, fates);
+                // A snapshot ends with what this node has on its disk.
+                let ahead = !self.snapshots.is_waiting(now_ms, &self.log);
+                let from = (&self.log, &self.tail);
+                self.fan_out.run(from, self.core.commit(), ahead, fates);
             }
         }
         let replayed = self.restore.is_none()
@@ -257,6 +260,13 @@ impl Role {
             && let Poll::Ready(done) = job.as_mut().poll(cx)
         {
             self.spare_job = None;
+            self.done(done);
+            any = Poll::Ready(());
+        }
+        if let Some(job) = &mut self.second_slot
+            && let Poll::Ready(done) = job.as_mut().poll(cx)
+        {
+            self.second_slot = None;
             self.done(done);
             any = Poll::Ready(());
         }

@@ -152,6 +152,11 @@ impl Snapshots {
         (self.retry_ms > now_ms).then_some(self.retry_ms)
     }
 
+    /// True when one is to be begun, and only waits for where it can end.
+    pub(super) fn is_waiting(&self, now_ms: u64, log: &Log) -> bool {
+        matches!(self.state, State::Idle) && now_ms >= self.retry_ms && self.is_due(log)
+    }
+
     /// Moves on what can move without waiting. `persisted` is how far the log
     /// is.
     pub(super) fn turn(
@@ -167,8 +172,7 @@ impl Snapshots {
         }
         match &mut self.state {
             State::Idle => {
-                if now_ms >= self.retry_ms
-                    && self.is_due(log)
+                if self.is_waiting(now_ms, log)
                     && let Some(index) = fan_out.handed_out()
                     && index <= persisted
                     && index > log.index().base()

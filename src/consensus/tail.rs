@@ -8,6 +8,8 @@ use ticketing_raftlog::{
     BatchBuilder, Control, EntryKind, Log, LogIndex, RecordKind, RecordRef, Term,
 };
 
+use crate::limits::COMMITTED_RECORDS_PER_MESSAGE;
+
 /// A change of the log.
 #[derive(Debug)]
 pub(super) enum Op {
@@ -147,6 +149,25 @@ impl Tail {
             let last = last.min(entries.last());
             holds(entries, last).then_some((entries, last))
         })
+    }
+
+    /// True while a snapshot's end of the log is on its way to the file.
+    pub(super) fn begins_anew(&self) -> bool {
+        self.stale_from() == LogIndex(0)
+    }
+
+    /// The records from the entry at `first` on that lie next to it, up to `last` and at most
+    /// [`COMMITTED_RECORDS_PER_MESSAGE`], if they are not in the file yet.
+    pub(super) fn held(&self, first: LogIndex, last: LogIndex) -> Option<Vec<u8>> {
+        let (entries, counts) = self.holding(first)?;
+        let last = last.min(counts);
+        let mut bytes = Vec::new();
+        entries
+            .iter()
+            .filter(|record| record.index >= first && record.index <= last)
+            .take(COMMITTED_RECORDS_PER_MESSAGE)
+            .for_each(|record| record.encode(&mut bytes));
+        Some(bytes)
     }
 
     /// Calls `each` with the entries from `first` on, `count` of them, wherever they are; false when the
@@ -320,6 +341,20 @@ mod tests {
         tail.push(Op::Entries(entries(from, 2, 2)), Epoch(1));
         assert_eq!(terms(&tail, &log, first, 4), Some(vec![1, 1, 2, 2]));
         assert_eq!(terms(&tail, &log, first, 5), None, "the fifth is dropped");
+
+        // What is held is as it was, and nothing of the file.
+        let held = |tail: &Tail, first: LogIndex, last: LogIndex| {
+            let bytes = tail.held(first, last)?;
+            let record = |bytes| RecordRef::read(bytes).map(|(record, _)| record.term.0);
+            Some((record(&bytes[..])?, bytes.len()))
+        };
+        let one_long = one(RecordKind::Command, Term(2), from, b"new")
+            .records
+            .len();
+        assert_eq!(held(&tail, first, from), None);
+        assert_eq!(held(&tail, from, from), Some((2, one_long)));
+        assert_eq!(held(&tail, from, from.plus(9)), Some((2, 2 * one_long)));
+        assert_eq!(held(&tail, from.plus(2), from.plus(9)), None);
 
         // While the batch is on its way to the file, nothing is different.
         let batch = tail.next_batch(&log, &mut Vec::new()).expect("a batch");

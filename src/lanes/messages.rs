@@ -3,7 +3,7 @@
 
 use std::sync::Arc;
 
-use ticketing_raftlog::{LogIndex, NodeId, Segment, Term};
+use ticketing_raftlog::{LogIndex, NodeId, RecordRef, Segment, Term};
 
 use crate::locks::{Answer, Fate, GrantRef, Origin, Proposals};
 use crate::operator::Slip;
@@ -264,21 +264,47 @@ pub struct SnapshotChunk {
     pub more: bool,
 }
 
-/// Committed commands, read in place from the log.
+/// Committed commands, read in place.
 #[derive(Debug)]
 pub struct Committed {
     /// Where they lie.
-    pub segment: Arc<Segment>,
+    pub lie_in: Records,
     /// True when this node appended them as the leader it still is.
     pub own: bool,
     /// In log order.
     pub records: Vec<CommittedRecord>,
 }
 
+/// What records lie in.
+#[derive(Clone, Debug)]
+pub enum Records {
+    /// The log.
+    Segment(Arc<Segment>),
+    /// Memory: a majority of the nodes has them on its disks, and this one has not yet.
+    Memory(Arc<[u8]>),
+}
+
+impl Records {
+    /// The record at that offset.
+    ///
+    /// # Panics
+    /// When none starts there: the caller is wrong.
+    #[must_use]
+    pub fn record(&self, offset: u32) -> RecordRef<'_> {
+        match self {
+            Self::Segment(segment) => segment.record(offset),
+            Self::Memory(bytes) => match RecordRef::read(&bytes[offset as usize..]) {
+                Some((record, _)) => record,
+                None => panic!("no record at offset {offset} of {} bytes", bytes.len()),
+            },
+        }
+    }
+}
+
 /// One committed command.
 #[derive(Clone, Copy, Debug)]
 pub struct CommittedRecord {
-    /// Where the record lies in the segment, in bytes.
+    /// Where the record lies, in bytes from the beginning.
     pub offset: u32,
     /// The hash of its key.
     pub key_hash: u64,

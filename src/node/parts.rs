@@ -18,8 +18,8 @@ use crate::fatal::Fatal;
 use crate::lanes::messages::{FromConsensus, SnapshotChunk, ToConsensus, ToShard};
 use crate::lanes::{Doorbell, Receiver, Sender, lane};
 use crate::limits::{
-    COMMITTED_MESSAGES_WAITING, ELECTION_MS, HEARTBEAT_MS, LANE_MESSAGES, PROPOSAL_MESSAGES,
-    SNAPSHOT_CHUNKS_WAITING,
+    COMMITTED_MESSAGES_WAITING, DISK_HUNG_MS, ELECTION_MS, HEARTBEAT_MS, LANE_MESSAGES,
+    PROPOSAL_MESSAGES, SNAPSHOT_CHUNKS_WAITING,
 };
 use crate::locks::TableLimits;
 use crate::node_signals::NodeSignals;
@@ -261,7 +261,7 @@ impl Parts {
             timing: Timing {
                 election_ms: ELECTION_MS,
                 heartbeat_ms: HEARTBEAT_MS,
-                ..Timing::default()
+                disk_hung_ms: DISK_HUNG_MS,
             },
             view: Arc::clone(&self.cluster_view),
         })

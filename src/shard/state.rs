@@ -326,7 +326,7 @@ impl Shard {
 
     fn apply(&mut self, now_ms: u64, committed: &Committed) {
         for record in &committed.records {
-            let entry = committed.segment.record(record.offset);
+            let entry = committed.lie_in.record(record.offset);
             let command = match Command::decode(entry.payload) {
                 Ok(command) => command,
                 Err(error) => crate::fatal::Fatal::Corrupt.exit(format_args!(

@@ -4,7 +4,7 @@ use std::collections::VecDeque;
 
 use super::message::EntryId;
 use super::start::{Extent, ExtentKind, StartError};
-use crate::limits::{MAX_APPEND_BYTES, MAX_APPEND_ENTRIES, MAX_INDEX};
+use crate::limits::{MAX_APPEND_BYTES, MAX_INDEX};
 use crate::types::{LogIndex, Term};
 
 /// Appends of commands become one extent up to this many entries...
@@ -178,13 +178,13 @@ impl Extents {
         self.base = EntryId { term, index };
     }
 
-    /// What one message can carry of what is behind `previous`, which is not the last.
-    pub(super) fn piece_after(&self, previous: LogIndex) -> Option<Piece> {
+    /// What one message of at most `most` entries can carry of what is behind `previous`, which is not the
+    /// last.
+    pub(super) fn piece_after(&self, previous: LogIndex, most: u64) -> Option<Piece> {
         let place = self.place_of(previous.next())?;
         let (_, start_bytes) = self.start_of(place)?;
         let first = self.list[place];
         let mut end = first;
-        let most = u64::from(MAX_APPEND_ENTRIES);
         for held in self.list.range(place + 1..) {
             if first.kind != ExtentKind::Commands
                 || held.kind != ExtentKind::Commands
@@ -254,6 +254,7 @@ mod tests {
     use proptest::prelude::*;
 
     use super::*;
+    use crate::limits::MAX_APPEND_ENTRIES;
 
     fn entry(term: u64, index: u64) -> EntryId {
         EntryId {
@@ -273,7 +274,9 @@ mod tests {
     #[test]
     fn a_message_carries_entries_of_one_term_within_its_limits() {
         let mut log = extents(&[(5, 2), (5, 2), (3, 3)]);
-        let piece = |log: &Extents, previous| log.piece_after(LogIndex(previous));
+        let piece = |log: &Extents, previous| {
+            log.piece_after(LogIndex(previous), u64::from(MAX_APPEND_ENTRIES))
+        };
         let commands = |term, count, bytes| {
             Some(Piece {
                 term: Term(term),
@@ -370,7 +373,7 @@ mod tests {
                         prop_assert_eq!(unknown.0 as usize, index + 1 + same);
                     }
                     if (index as u64) < last {
-                        let piece = log.piece_after(LogIndex(index as u64)).expect("not the last");
+                        let piece = log.piece_after(LogIndex(index as u64), u64::from(MAX_APPEND_ENTRIES)).expect("not the last");
                         prop_assert!(piece.count >= 1);
                         let ends = index + piece.count as usize;
                         prop_assert!(terms[index + 1..=ends].iter().all(|t| *t == piece.term.0));

@@ -9,8 +9,9 @@ use super::progress::{Progress, State};
 use super::start::ExtentKind;
 use super::types::{AppendKind, Output, RefusalReason, Role, Source};
 use crate::limits::{
-    MAX_PROPOSAL_BYTES, MAX_RECORDS_PER_BATCH, MAX_UNCOMMITTED_BYTES, MAX_UNCOMMITTED_ENTRIES,
-    WINDOW_BYTES, WINDOW_ENTRIES,
+    LEARNER_APPEND_ENTRIES, LEARNER_WINDOW_ENTRIES, MAX_APPEND_ENTRIES, MAX_PROPOSAL_BYTES,
+    MAX_RECORDS_PER_BATCH, MAX_UNCOMMITTED_BYTES, MAX_UNCOMMITTED_ENTRIES, WINDOW_BYTES,
+    WINDOW_ENTRIES,
 };
 use crate::types::{LogIndex, NodeId, Term};
 
@@ -158,7 +159,7 @@ impl Core {
             let Some(term) = self.log.term_at(previous) else {
                 return self.begin_snapshot(place, outputs);
             };
-            let run = self.run_after(previous);
+            let run = self.run_after(previous, self.most_at_once(peer.id).0);
             let body = Body::Append {
                 previous: EntryId {
                     term,
@@ -181,13 +182,23 @@ impl Core {
         let sent = peer.next.previous();
         let acknowledged = peer.acknowledged();
         let bytes = self.log.bytes_through(sent);
-        sent.0 - acknowledged.0 >= WINDOW_ENTRIES
+        sent.0 - acknowledged.0 >= self.most_at_once(peer.id).1
             || bytes.saturating_sub(self.log.bytes_through(acknowledged)) >= WINDOW_BYTES
     }
 
-    /// What one message carries of what is behind `previous`; nothing if that is the last.
-    fn run_after(&self, previous: LogIndex) -> Run {
-        let Some(piece) = self.log.piece_after(previous) else {
+    /// Most entries in one message to a node, and on their way to it. A learner gets what it lacks in small
+    /// pieces: the leader has others to serve.
+    fn most_at_once(&self, id: NodeId) -> (u64, u64) {
+        match self.config_now().learners().contains(&id) {
+            true => (LEARNER_APPEND_ENTRIES, LEARNER_WINDOW_ENTRIES),
+            false => (u64::from(MAX_APPEND_ENTRIES), WINDOW_ENTRIES),
+        }
+    }
+
+    /// What one message of at most `most` entries carries of what is behind `previous`; nothing if that is
+    /// the last.
+    fn run_after(&self, previous: LogIndex, most: u64) -> Run {
+        let Some(piece) = self.log.piece_after(previous, most) else {
             return Run {
                 term: self.hard.term,
                 count: 0,

@@ -29,8 +29,11 @@ pub fn run(binary: &Path) -> Result<(), String> {
             false => (SLOT + 1) % 3,
         };
         if (leader == SLOT) != leads {
-            cluster.transfer(wanted);
-            cluster.wait_until("the wanted node leads", || cluster.says_it_leads(wanted))?;
+            // Refused as long as that node has not served for a while.
+            cluster.wait_until("the wanted node leads", || {
+                cluster.transfer(wanted);
+                cluster.says_it_leads(wanted)
+            })?;
         }
         let load = Load::start(&cluster.full_load())?;
         let done = stops(&mut cluster, &load, leads);

@@ -1,5 +1,6 @@
 //! A cluster of real processes.
 
+use std::cell::Cell;
 use std::fs;
 use std::net::{Ipv4Addr, SocketAddr};
 use std::path::{Path, PathBuf};
@@ -25,6 +26,15 @@ struct Node {
     child: Option<Child>,
 }
 
+/// A node whose folder is made, and that is to fill a slot.
+pub struct Newcomer {
+    slot: usize,
+    id: String,
+    folder: PathBuf,
+    peer_addr: String,
+    admin: String,
+}
+
 /// A cluster. Dropped, its processes are killed and reaped.
 pub struct Cluster {
     binary: PathBuf,
@@ -35,6 +45,7 @@ pub struct Cluster {
     left: Vec<Node>,
     replaced: u16,
     environment: Vec<(String, String)>,
+    logs_printed: Cell<bool>,
 }
 
 impl Cluster {
@@ -84,6 +95,7 @@ impl Cluster {
             left: Vec::new(),
             replaced: 0,
             environment: Vec::new(),
+            logs_printed: Cell::new(false),
         })
     }
 
@@ -162,6 +174,12 @@ impl Cluster {
 
     /// Replaces what fills a slot by a new node, as an operator would; the old one may run or not.
     pub fn replace(&mut self, slot: usize) -> Result<(), String> {
+        let newcomer = self.add_node(slot)?;
+        self.take_place(newcomer)
+    }
+
+    /// Makes the folder of a node that is to fill a slot.
+    pub fn add_node(&mut self, slot: usize) -> Result<Newcomer, String> {
         self.replaced += 1;
         let number = self.replaced;
         let root = self.root();
@@ -184,9 +202,27 @@ impl Cluster {
         let words: Vec<&str> = said.split_whitespace().collect();
         let id = words.get(1).ok_or("add-node said nothing")?.to_string();
         let prefix = id.get(..8).ok_or("add-node named no node")?;
-        let new = Node {
+        Ok(Newcomer {
+            slot,
             folder: root.join(format!("slot-{slot}-{prefix}")),
+            peer_addr: format!("{}:{peer}", host(slot)),
             admin: format!("{}:{admin}", host(slot)),
+            id,
+        })
+    }
+
+    /// Starts a node that takes its slot over, and waits until it serves and the old one has ended.
+    pub fn take_place(&mut self, newcomer: Newcomer) -> Result<(), String> {
+        let Newcomer {
+            slot,
+            id,
+            folder,
+            peer_addr,
+            admin,
+        } = newcomer;
+        let new = Node {
+            folder,
+            admin,
             child: None,
         };
         let old = std::mem::replace(&mut self.nodes[slot], new);
@@ -195,7 +231,6 @@ impl Cluster {
         if old.child.is_some() {
             admins = format!("{admins},{}", old.admin);
         }
-        let peer_addr = format!("{}:{peer}", host(slot));
         let replaced = self
             .command(&[
                 "member",
@@ -212,7 +247,7 @@ impl Cluster {
                     "member",
                     "replace",
                     "--slot",
-                    &place,
+                    &slot.to_string(),
                     "--node-id",
                     &id,
                     "--admin",
@@ -388,6 +423,7 @@ impl Cluster {
         let deadline = Instant::now() + PATIENCE;
         while !holds() {
             if Instant::now() > deadline {
+                self.print_logs();
                 return Err(format!("not within {PATIENCE:?}: {what}"));
             }
             std::thread::sleep(Duration::from_millis(2));
@@ -395,8 +431,11 @@ impl Cluster {
         Ok(())
     }
 
-    /// Prints the end of every node's log: what led to a failure.
+    /// Prints the end of every node's log, once: what led to a failure.
     pub fn print_logs(&self) {
+        if self.logs_printed.replace(true) {
+            return;
+        }
         for slot in 0..self.slots() {
             let log = self.log(slot);
             let lines: Vec<&str> = log.lines().collect();

@@ -2,8 +2,8 @@
 
 use super::net::{Net, node_id};
 use crate::limits::{
-    MAX_APPEND_BYTES, MAX_APPEND_ENTRIES, MAX_PEER_INDEX, MAX_RECORDS_PER_BATCH, MAX_TERM,
-    PROMOTION_LAG_ENTRIES,
+    LEARNER_APPEND_ENTRIES, LEARNER_WINDOW_ENTRIES, MAX_APPEND_BYTES, MAX_APPEND_ENTRIES,
+    MAX_PEER_INDEX, MAX_RECORDS_PER_BATCH, MAX_TERM, PROMOTION_LAG_ENTRIES,
 };
 use crate::raft::{
     AppendKind, Body, Change, ChangeRefusal, EntryId, Input, Message, Output, Run, Slot, Snapshot,
@@ -99,4 +99,40 @@ fn a_learner_becomes_a_voter_within_the_lag_that_is_allowed() {
         let no = Output::ChangeRefused { change, reason };
         assert_eq!(net.node(node_id(1)).outputs.contains(&no), refused);
     }
+}
+
+#[test]
+fn a_learner_gets_what_it_lacks_in_small_pieces() {
+    let mut net = Net::new(3, 1);
+    net.elect(node_id(1));
+    net.run(100);
+    net.cut_both(node_id(1), node_id(4));
+    net.node_mut(node_id(1)).outputs.clear();
+    for _ in 0..32 {
+        net.propose(node_id(1), 1 << 10);
+        net.settle();
+    }
+    let sent_to = |net: &Net, node| {
+        let sizes = net.node(node_id(1)).outputs.iter().filter_map(|o| match o {
+            Output::Send { to, message } if *to == node => match message.body {
+                Body::Append { run, .. } => Some(u64::from(run.count)),
+                _ => None,
+            },
+            _ => None,
+        });
+        sizes.collect::<Vec<u64>>()
+    };
+    let sent = sent_to(&net, node_id(4));
+    let total: u64 = sent.iter().sum();
+    assert!(total >= LEARNER_WINDOW_ENTRIES, "{sent:?}");
+    assert!(total < LEARNER_WINDOW_ENTRIES + LEARNER_APPEND_ENTRIES);
+    // Whatever it lacks then comes piece by piece, as fast as it takes them in.
+    net.cut.clear();
+    net.node_mut(node_id(1)).outputs.clear();
+    net.run(1_000);
+    let sent = sent_to(&net, node_id(4));
+    assert!(sent.iter().all(|count| *count <= LEARNER_APPEND_ENTRIES));
+    assert!(sent.contains(&LEARNER_APPEND_ENTRIES), "{sent:?}");
+    let last = net.core(node_id(1)).last_index();
+    assert_eq!(net.core(node_id(4)).persisted(), last);
 }
