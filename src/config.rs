@@ -438,7 +438,7 @@ impl Config {
             cluster.check(&self, &mut problems);
         }
         if let CoreChoice::These(named) = &self.cores
-            && let Err(problem) = Cores::named(named, self.executors())
+            && let Err(problem) = Cores::check(named, self.executors())
         {
             problems.push(problem);
         }

@@ -35,6 +35,19 @@ pub const CORE_AWAY_FACTOR: u32 = 10;
 /// See [`CORE_AWAY_FACTOR`].
 pub const CORE_AWAY_MOST: Duration = Duration::from_millis(100);
 
+/// How often an executor on a core of its own looks whether it gets enough of it.
+pub const CORE_LOOK_EVERY: Duration = Duration::from_millis(250);
+/// It is starved while it waits for the core for this part of the time,
+pub const CORE_STARVED_WAIT: f64 = 0.2;
+/// and for this part of the time that it could run in: more than a process beside it that takes turns with it costs.
+pub const CORE_STARVED_SHARE: f64 = 0.6;
+/// That often in a row, and it leaves the core.
+pub const CORE_STARVED_LOOKS: u32 = 4;
+/// How long it stays away; each time twice as long.
+pub const CORE_BACK_FIRST: Duration = Duration::from_secs(30);
+/// See [`CORE_BACK_FIRST`].
+pub const CORE_BACK_MOST: Duration = Duration::from_secs(16 * 60);
+
 /// Bytes that may wait to be sent to one peer; what comes beyond is lost, and the Raft core sends it
 /// again. Twice the core's window.
 pub const PEER_OUTPUT_BYTES: usize = 16 << 20;

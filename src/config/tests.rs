@@ -153,9 +153,9 @@ fn cores_are_chosen_by_a_word_or_a_list_and_a_wrong_list_is_refused() {
     assert_eq!(cores("cores = [0]\n"), Ok(CoreChoice::These(vec![0])));
     for (written, told) in [
         ("cores = \"all\"\n", "\"auto\", \"any\", or a list"),
-        ("cores = []\n", "names 0, and 1 executors"),
+        ("cores = []\n", "names no core"),
         ("cores = [0, 0]\n", "twice"),
-        ("cores = [100000]\n", "may not run on"),
+        ("cores = [100000]\n", "numbered from 0 to"),
     ] {
         let refused = cores(written).expect_err(written).to_string();
         assert!(refused.contains(told), "{written}: {refused}");

@@ -5,7 +5,7 @@
 //! (`docs/adr/0002-append-thread.md`). One thread of ours that does both costs
 //! half the hand-overs, and leaves the executor just as free: while a sync
 //! hangs, the consensus role goes on. It inherits the executor's core, if that has
-//! one: handing over there takes no wake-up of another core.
+//! one, and leaves it with the executor: handing over there takes no wake-up of another core.
 
 use std::io;
 use std::os::unix::fs::FileExt;
@@ -53,10 +53,15 @@ impl Disk {
         let wake = Doorbell::new();
         let (jobs, work) = lane::<Append>(1, &wake);
         let (report, done) = lane(1, doorbell);
+        let core = runtime::own_core();
+        let mut kept = true;
         let thread = std::thread::Builder::new()
             .name("log".into())
             .spawn(move || {
                 while let Some(append) = work.recv_parked(&wake) {
+                    if let Some(core) = &core {
+                        core.follow(&mut kept);
+                    }
                     let appended = carry_out(append);
                     if report.try_send(appended).is_err() {
                         // The role is gone: the process is ending.

@@ -20,6 +20,7 @@ use slab::Slab;
 
 use super::cores;
 use super::ring::{Interest, Ring};
+use super::starvation::{CoreWatch, OwnCore};
 use crate::limits::{CORE_AWAY, CORE_AWAY_FACTOR, CORE_AWAY_MOST};
 
 /// Polls of tasks between two looks at the sockets.
@@ -56,7 +57,7 @@ impl Executor {
             .name(name.to_owned())
             .spawn(move || {
                 let kept = core.map_or(Ok(()), cores::stay_on);
-                let local = match kept.and_then(|()| Local::new(core.is_some())) {
+                let local = match kept.and_then(|()| Local::new(core)) {
                     Ok(local) => local,
                     Err(error) => {
                         let _ = started.send(Err(error));
@@ -160,8 +161,9 @@ pub(super) struct Local {
     timers: RefCell<BTreeMap<(Instant, u64), Waker>>,
     next_timer: Cell<u64>,
     ring: RefCell<Ring>,
-    // It has a core to itself, as far as this process is concerned.
-    has_core: bool,
+    // It has a core to itself, as far as this process is concerned; what else the core is wanted for.
+    core: Option<Arc<OwnCore>>,
+    watch: RefCell<Option<CoreWatch>>,
     // Until when news is likely; and from when on it may look for it, after another
     // process was met on the core.
     expected_until: Cell<Instant>,
@@ -171,7 +173,7 @@ pub(super) struct Local {
 }
 
 impl Local {
-    fn new(has_core: bool) -> io::Result<Rc<Self>> {
+    fn new(core: Option<usize>) -> io::Result<Rc<Self>> {
         let now = Instant::now();
         let (sender, woken) = crossbeam_channel::unbounded();
         let bell = eventfd(0, EventfdFlags::CLOEXEC | EventfdFlags::NONBLOCK)?;
@@ -188,7 +190,8 @@ impl Local {
             timers: RefCell::new(BTreeMap::new()),
             next_timer: Cell::new(0),
             ring: RefCell::new(ring),
-            has_core,
+            core: core.map(|core| Arc::new(OwnCore::new(core))),
+            watch: RefCell::new(core.map(|core| CoreWatch::new(core, now))),
             expected_until: Cell::new(now),
             look_from: Cell::new(now),
             after_io: RefCell::new(Vec::new()),
@@ -204,6 +207,7 @@ impl Local {
             end.set(true);
         }));
         while !ended.get() {
+            self.watch_core();
             self.run_tasks();
             self.take_woken();
             self.fire_timers();
@@ -222,6 +226,19 @@ impl Local {
         let left = std::mem::take(&mut *self.tasks.borrow_mut());
         drop(left);
         CURRENT.with(|current| current.borrow_mut().take());
+    }
+
+    fn has_core(&self) -> bool {
+        self.core.as_ref().is_some_and(|core| core.is_kept())
+    }
+
+    fn watch_core(&self) {
+        if let Some(watch) = &mut *self.watch.borrow_mut()
+            && let Some(kept) = watch.look(Instant::now())
+            && let Some(core) = &self.core
+        {
+            core.keep(kept);
+        }
     }
 
     fn spawn(&self, future: LocalFuture) {
@@ -310,7 +327,7 @@ impl Local {
         let until = due.map_or(self.expected_until.get(), |due| {
             due.min(self.expected_until.get())
         });
-        if !self.has_core || looked >= until || looked < self.look_from.get() {
+        if !self.has_core() || looked >= until || looked < self.look_from.get() {
             return false;
         }
         loop {
@@ -375,13 +392,23 @@ pub async fn after_io() {
     .await;
 }
 
+/// The core of the calling thread's executor, for a thread beside it that is to stay where it stays.
+pub fn own_core() -> Option<Arc<OwnCore>> {
+    CURRENT.with(|current| {
+        current
+            .borrow()
+            .as_ref()
+            .and_then(|local| local.core.clone())
+    })
+}
+
 /// Says that this executor will most likely have something to do within that
 /// time: on a core of its own it looks for it until then, instead of sleeping. On
 /// a thread that is no executor's it says nothing.
 pub fn expect_news(within: Duration) {
     CURRENT.with(|current| {
         if let Some(local) = &*current.borrow()
-            && local.has_core
+            && local.has_core()
         {
             let until = Instant::now() + within;
             local

@@ -8,6 +8,7 @@ mod cores;
 mod executor;
 mod net;
 mod ring;
+mod starvation;
 
 use std::future::{Future, poll_fn};
 use std::io;
@@ -17,8 +18,9 @@ use std::time::{Duration, Instant};
 
 pub use cores::Cores;
 use executor::Timer;
-pub use executor::{Executor, after_io, expect_news, spawn_local};
+pub use executor::{Executor, after_io, expect_news, own_core, spawn_local};
 pub use net::{Listener, QuietListener, Socket};
+pub use starvation::OwnCore;
 
 /// One point in time that all cores of a process count from.
 #[derive(Clone, Copy, Debug)]

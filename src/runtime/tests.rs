@@ -4,6 +4,7 @@ use std::net::{Shutdown, SocketAddr, TcpStream};
 use std::os::fd::AsFd as _;
 use std::rc::Rc;
 use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::mpsc;
 
 use super::*;
@@ -385,9 +386,90 @@ fn cores_are_one_for_each_executor_and_no_two_servers_have_the_same() {
     assert!(Cores::named(&[one], 1).is_ok_and(|cores| cores.of(0) == Some(one)));
     assert!(refused(&[one], 2).contains("names 1, and 2 executors"));
     assert!(refused(&[one, one], 2).contains("twice"));
-    for none in [rustix::thread::CpuSet::MAX_CPU - 1, usize::MAX] {
-        assert!(refused(&[none], 1).contains("may not run on"));
+    assert!(refused(&[], 1).contains("\"any\""));
+    let last = rustix::thread::CpuSet::MAX_CPU - 1;
+    assert!(refused(&[last], 1).contains("may not run on"));
+    for none in [last + 1, usize::MAX] {
+        assert!(refused(&[none], 1).contains("numbered from 0 to"));
     }
+}
+
+#[test]
+fn an_executor_whose_core_others_want_leaves_it_and_what_is_beside_it_follows() {
+    let everywhere = allowed_here();
+    if everywhere.len() < 2 {
+        return;
+    }
+    let core = everywhere[0];
+    let ends = Arc::new(AtomicBool::new(false));
+    let beside: Vec<_> = (0..6)
+        .map(|_| {
+            let ends = Arc::clone(&ends);
+            std::thread::spawn(move || {
+                keep_here_on(&[core]);
+                while !ends.load(Ordering::Relaxed) {
+                    std::hint::spin_loop();
+                }
+            })
+        })
+        .collect();
+    let (tell, told) = std::sync::mpsc::channel();
+    let executor = Executor::spawn("test", Some(core), move || async move {
+        let own = own_core().expect("it has one");
+        let began = Instant::now();
+        while allowed_here() == [core] && began.elapsed() < Duration::from_secs(20) {
+            // Busy, as far as it is let.
+            let until = Instant::now() + Duration::from_millis(1);
+            while Instant::now() < until {
+                std::hint::spin_loop();
+            }
+            sleep(Duration::from_micros(1)).await;
+        }
+        let follower = std::thread::spawn(move || {
+            keep_here_on(&[core]);
+            let mut was_kept = true;
+            own.follow(&mut was_kept);
+            (allowed_here(), was_kept)
+        });
+        tell.send((allowed_here(), follower.join().expect("it ends")))
+            .expect("somebody listens");
+    });
+    executor.expect("it starts").join().expect("no panic");
+    ends.store(true, Ordering::Relaxed);
+    for thread in beside {
+        thread.join().expect("it ends");
+    }
+    let (own, follower) = told.recv().expect("told");
+    assert_eq!(own, everywhere);
+    assert_eq!(follower, (everywhere, false));
+}
+
+#[test]
+fn where_an_administrator_puts_a_thread_it_stays() {
+    let everywhere = allowed_here();
+    if everywhere.len() < 2 {
+        return;
+    }
+    let (core, other) = (everywhere[0], everywhere[1]);
+    let thread = std::thread::spawn(move || {
+        // What the process may run on is asked for before anything is kept anywhere.
+        cores::stay_on(core).expect("allowed");
+        keep_here_on(&[other]);
+        assert!(!cores::leave(core) && !cores::return_to(core));
+        assert_eq!(allowed_here(), [other]);
+        keep_here_on(&[core]);
+        assert!(cores::leave(core));
+        assert_eq!(allowed_here(), everywhere);
+        assert!(cores::return_to(core));
+        assert_eq!(allowed_here(), [core]);
+    });
+    thread.join().expect("it ends");
+}
+
+fn keep_here_on(cores: &[usize]) {
+    let mut set = rustix::thread::CpuSet::new();
+    cores.iter().for_each(|&core| set.set(core));
+    rustix::thread::sched_setaffinity(None, &set).expect("allowed");
 }
 
 fn on_a_core<F: Future<Output = ()> + 'static>(main: impl FnOnce() -> F + Send + 'static) {
