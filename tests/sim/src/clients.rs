@@ -189,6 +189,8 @@ pub struct Client {
     keys: u64,
     think_us: Us,
     rude_per_mille: u32,
+    astray_per_mille: u32,
+    astray_rng: Rng,
     links: Vec<(Link, Us)>,
     leader: Option<usize>,
     turn: usize,
@@ -201,8 +203,16 @@ pub struct Client {
 impl Client {
     /// A client; all clients of a run share the book.
     #[must_use]
-    pub fn new(number: usize, plan: &Plan, book: Rc<RefCell<KeyBook>>, rng: Rng) -> Self {
+    pub fn new(
+        number: usize,
+        plan: &Plan,
+        book: Rc<RefCell<KeyBook>>,
+        rng: Rng,
+        astray_rng: Rng,
+    ) -> Self {
         Self {
+            astray_per_mille: plan.astray_per_mille,
+            astray_rng,
             number,
             rng,
             book,
@@ -322,9 +332,27 @@ impl Client {
         None
     }
 
+    /// Any node that it is connected with: its connection to the leader may have broken just now.
+    fn astray(&mut self) -> Option<(usize, u32)> {
+        if self.astray_per_mille == 0 || !self.astray_rng.chance(self.astray_per_mille) {
+            return None;
+        }
+        let node = self.astray_rng.index(self.links.len());
+        match self.links[node].0 {
+            Link::Open(connection) => Some((node, connection)),
+            _ => None,
+        }
+    }
+
     /// Sends what the task needs sent next.
     fn go_on(&mut self, now_us: Us, id: u64, wants: &mut Vec<Want>) {
+        let releases = |task: &Task| matches!(task.state, State::Releasing);
+        let astray = match self.tasks.get(&id).is_some_and(releases) {
+            true => self.astray(),
+            false => None,
+        };
         let link = self.link();
+        let link = astray.or(link);
         let Some(task) = self.tasks.get_mut(&id) else {
             return;
         };

@@ -25,8 +25,7 @@ pub enum Mutant {
 }
 
 impl Mutant {
-    /// The mistakes that must be found, and in how many seeds; `docs/testing.md` names those that are
-    /// found too rarely.
+    /// The mistakes that must be found, and in how many seeds.
     #[cfg(feature = "bugs")]
     pub const ALL: &[(Self, u64)] = &[
         (Self::Core(Bug::VotesTwice), 200),
@@ -35,11 +34,15 @@ impl Mutant {
         (Self::Core(Bug::NoNoop), 200),
         (Self::Core(Bug::JointCountsOneMajority), 100),
         (Self::Core(Bug::LearnersVote), 100),
+        (Self::Core(Bug::CommitsEarlierTermByCounting), 50),
         (Self::Table(TableBug::TakesTheLastFirst), 50),
         (Self::Table(TableBug::GrantsAfterTimedOut), 400),
         (Self::Table(TableBug::KeepsGhosts), 200),
         (Self::Shell(ShellBug::ServesBeforeApplied), 1_000),
         (Self::Shell(ShellBug::AcquiredFromSnapshot), 1_000),
+        (Self::Shell(ShellBug::MovedAtTruncation), 50),
+        (Self::Shell(ShellBug::ExpireWithoutToken), 50),
+        (Self::Shell(ShellBug::NotFoundUnapplied), 200),
         (Self::Shell(ShellBug::HandOverInTwo), 50),
         (Self::Shell(ShellBug::OrphansForgotten), 1_000),
         (Self::Shell(ShellBug::LeaseRestarted), 1_000),
@@ -95,7 +98,29 @@ impl Mutant {
         let faults: &[Fault] = match self {
             Self::Disk(DiskBug::TrimsBelowMark) => &[Fault::Rot],
             Self::Disk(_) => &[Fault::PowerCut, Fault::Blackout, Fault::Split],
-            Self::Shell(ShellBug::MovedAtTruncation | ShellBug::AcquiredFromSnapshot) => {
+            Self::Shell(ShellBug::MovedAtTruncation) => {
+                plan.nodes = 5;
+                plan.scene_every_us = Some(SECOND);
+                plan.think_us = 20 * MS;
+                &[]
+            }
+            #[cfg(feature = "bugs")]
+            Self::Core(Bug::CommitsEarlierTermByCounting) => {
+                plan.scene_every_us = Some(SECOND);
+                plan.think_us = 20 * MS;
+                &[]
+            }
+            Self::Shell(ShellBug::ExpireWithoutToken) => {
+                plan.late_expire_every_us = Some(500 * MS);
+                &[]
+            }
+            Self::Shell(ShellBug::NotFoundUnapplied) => {
+                plan.astray_per_mille = 400;
+                plan.think_us = 20 * MS;
+                plan.scene_every_us = Some(SECOND);
+                &[]
+            }
+            Self::Shell(ShellBug::AcquiredFromSnapshot) => {
                 plan.snapshot_every = 30;
                 &[Fault::Split, Fault::Isolate, Fault::Heal]
             }

@@ -119,6 +119,12 @@ pub struct Plan {
     pub spares: usize,
     /// A newcomer has the address of the one it replaces, and not one of its own.
     pub shared_addresses: bool,
+    /// Average time from one staged situation to the next, if there are any.
+    pub scene_every_us: Option<Us>,
+    /// Average time between two Expires that are out of date, if there are any.
+    pub late_expire_every_us: Option<Us>,
+    /// Releases of a thousand that a client sends to whatever node it is connected with.
+    pub astray_per_mille: u32,
 }
 
 impl Plan {
@@ -178,12 +184,28 @@ impl Plan {
             },
             spares: 0,
             shared_addresses: false,
+            scene_every_us: None,
+            late_expire_every_us: None,
+            astray_per_mille: 0,
         }
     }
 
     /// Members change, whatever was drawn.
     pub fn changes_members(&mut self) {
         self.spares = SPARES_MAX as usize;
+    }
+
+    /// What another stream of the seed draws: what would hardly ever happen by itself.
+    pub fn draw_rare(&mut self, rng: &mut Rng) {
+        if rng.chance(100) {
+            self.scene_every_us = Some(rng.range(1_000, 5_000) * MS);
+        }
+        if rng.chance(100) {
+            self.late_expire_every_us = Some(rng.range(200, 2_000) * MS);
+        }
+        if rng.chance(150) {
+            self.astray_per_mille = rng.range(50, 600) as u32;
+        }
     }
 
     /// What another stream of the seed draws: whether members change.

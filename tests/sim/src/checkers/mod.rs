@@ -201,6 +201,18 @@ impl Checks {
         self.check("assertions", Err(text));
     }
 
+    /// Keys that are held, each with a token of it that has ended.
+    #[must_use]
+    pub fn outlived(&self) -> Vec<(Rc<[u8]>, u64)> {
+        let grants = self.history.grants();
+        let ended = grants.iter().filter(|(_, granted)| granted.ended.is_some());
+        let held = self.history.held();
+        ended
+            .filter(|(_, granted)| held.contains_key(&granted.key))
+            .map(|(&token, granted)| (granted.key.clone(), token))
+            .collect()
+    }
+
     // Processes.
 
     /// A process starts from what is on its disk.

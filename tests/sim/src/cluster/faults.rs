@@ -1,9 +1,11 @@
 //! Faults, as the seed has them.
 
+use ticketing::locks::Command;
 use ticketing_raftlog::limits::MIN_SEGMENT_BYTES;
 use ticketing_raftlog::raft::{Input, Role};
 
 use super::sim::{Event, Hint, Inside, Sim};
+use crate::node::journal::Payload;
 use crate::plan::{Fault, MS, SECOND};
 use crate::world::rng::Rng;
 
@@ -55,14 +57,16 @@ impl Sim {
         let mean_us = self.plan.fault_every_us;
         let next_us = self.faulty.rng.range(mean_us / 4, mean_us * 7 / 4);
         self.events.after(next_us, Event::Fault);
-        self.strike(fault);
+        if !self.scenes.is_on() {
+            self.strike(fault);
+        }
     }
 
     /// A fault beside the ones that come by themselves, of those that stop somebody.
     pub(super) fn one_more_fault(&mut self) {
         let stops = |fault: &&Fault| STOPPING.contains(fault);
         let faults: Vec<Fault> = self.plan.faults.iter().filter(stops).copied().collect();
-        if !self.calm && !faults.is_empty() {
+        if !self.calm && !self.scenes.is_on() && !faults.is_empty() {
             let fault = *self.faulty.rng.pick(&faults);
             self.strike(fault);
         }
@@ -174,6 +178,36 @@ impl Sim {
         }
     }
 
+    /// A leader is given an Expire of a grant that has ended, of a key that another holds. No leader of
+    /// this code proposes one, but one that is late or comes twice must never end a newer grant.
+    pub(super) fn late_expire(&mut self) {
+        let Some(mean_us) = self.plan.late_expire_every_us.filter(|_| !self.calm) else {
+            return;
+        };
+        let next_us = self.rare_rng.range(mean_us / 4, mean_us * 7 / 4);
+        self.events.after(next_us, Event::LateExpire);
+        let outlived = self.checks.outlived();
+        let Some(leader) = self.leader().filter(|_| !outlived.is_empty()) else {
+            return;
+        };
+        let (key, token) = self.rare_rng.pick(&outlived).clone();
+        if self.hosts[leader].frozen {
+            return;
+        }
+        self.story.note(&[19, leader as u64, token]);
+        self.tell(|| format!("node {leader} is to expire token {token}, which has ended"));
+        let mut payload = Vec::new();
+        Command::Expire { key: &key, token }.encode(&mut payload);
+        let mut effects = Vec::new();
+        if let Some(process) = &mut self.hosts[leader].process {
+            let payload = Payload::from(payload);
+            process
+                .role
+                .propose_late(payload, &mut process.log, &mut effects);
+        }
+        self.carry_out(leader, effects);
+    }
+
     /// Flips a bit of one node's acknowledged data: one node a run, so that a majority has all.
     fn rot(&mut self, node: usize) {
         if self.faulty.rotten {
@@ -219,7 +253,7 @@ impl Sim {
         }
     }
 
-    fn heal(&mut self) {
+    pub(super) fn heal(&mut self) {
         self.net.heal();
         for a in 0..self.hosts.len() {
             for b in 0..self.hosts.len() {

@@ -7,5 +7,6 @@ mod members;
 pub mod operator;
 mod processes;
 mod running;
+mod scenes;
 pub mod sim;
 mod wires;

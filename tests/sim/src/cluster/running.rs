@@ -266,6 +266,7 @@ impl Sim {
 
     pub(super) fn seen(&mut self, node: usize, seen: &Seen) {
         let now_us = self.events.now_us();
+        self.scene_sees(node, seen);
         match seen {
             Seen::Role { role, term, leader } => {
                 if leader.is_some() {

@@ -11,6 +11,7 @@ use super::faults::Faulty;
 use super::host::{Host, HostSetup, Process, RoleIn, genesis, host_of, node_id};
 use super::members::Address;
 use super::operator::Operator;
+use super::scenes::Scenes;
 use crate::checkers::{Checks, Failure};
 use crate::clients::{Client, Heard, KeyBook};
 use crate::mutants::Mutant;
@@ -68,6 +69,10 @@ pub enum Event {
     Fault,
     /// One more fault.
     Strike,
+    /// A scene begins or goes on.
+    Scene,
+    /// An Expire that is long out of date is proposed.
+    LateExpire,
     /// The faults stop.
     Calm,
 }
@@ -186,6 +191,8 @@ pub struct Sim {
     /// Where clients find each slot.
     pub(super) addresses: Vec<Address>,
     pub(super) operator: Operator,
+    pub(super) scenes: Scenes,
+    pub(super) rare_rng: Rng,
 }
 
 /// Runs `seed`, with a mistake in the code or none.
@@ -226,6 +233,8 @@ impl Sim {
         let mut members_rng = Rng::new(seed).fork(8);
         let mut plan = Plan::draw(&mut rng.fork(1));
         plan.draw_members(&mut members_rng);
+        let mut rare_rng = Rng::new(seed).fork(9);
+        plan.draw_rare(&mut rare_rng);
         if let Some(mutant) = mutant {
             mutant.suits(&mut plan);
         }
@@ -251,6 +260,7 @@ impl Sim {
                     &plan,
                     Rc::clone(&book),
                     client_rng.fork(number as u64),
+                    rare_rng.fork(number as u64),
                 )
             })
             .collect();
@@ -280,6 +290,8 @@ impl Sim {
                 .collect(),
             operator: Operator::new(members_rng.fork(1), plan.nodes..places),
             members_rng,
+            scenes: Scenes::new(rare_rng.fork(100)),
+            rare_rng,
             events: Events::default(),
             story: Story::new(keep),
             connections: BTreeMap::new(),
@@ -306,6 +318,12 @@ impl Sim {
         if sim.plan.spares > 0 {
             let at_us = sim.members_rng.range(500 * MS, 6 * SECOND);
             sim.events.at(at_us, Event::Operator);
+        }
+        if sim.plan.scene_every_us.is_some() {
+            sim.events.at(2 * SECOND, Event::Scene);
+        }
+        if sim.plan.late_expire_every_us.is_some() {
+            sim.events.at(SECOND, Event::LateExpire);
         }
         sim.events.at(SECOND, Event::Fault);
         sim.events.at(sim.plan.calm_at_us, Event::Calm);
@@ -355,6 +373,8 @@ impl Sim {
             Event::Thaw(node, life) => self.thaw(node, life),
             Event::Fault => self.fault(),
             Event::Strike => self.one_more_fault(),
+            Event::Scene => self.scene(),
+            Event::LateExpire => self.late_expire(),
             Event::Calm => self.calm_down(),
         }
     }

@@ -8,6 +8,9 @@ use crate::world::events::Us;
 
 impl Sim {
     pub(super) fn send_frame(&mut self, from: usize, to: usize, frame: PeerFrame) {
+        if self.scene_loses(to, &frame) {
+            return;
+        }
         let now_us = self.events.now_us();
         for at_us in self
             .net

@@ -20,6 +20,8 @@ use super::messages::{Effect, PeerFrame, SnapshotFile, ToRole, ToShard};
 
 /// Most commands in one proposal.
 pub const PROPOSAL_ENTRIES_MAX: usize = 64;
+/// The shard of proposals that no shard made.
+pub(super) const NO_SHARD: u16 = u16::MAX;
 /// In front of what is held in a snapshot: its last index and term.
 const SNAPSHOT_HEADER_BYTES: usize = 16;
 
@@ -332,6 +334,23 @@ impl Consensus {
         }
     }
 
+    /// A command comes that no shard has proposed, and nobody waits for.
+    pub fn propose_late(
+        &mut self,
+        payload: Payload,
+        journal: &mut impl Journal,
+        effects: &mut Vec<Effect>,
+    ) {
+        if let Some(term) = self.leading {
+            self.queue.push_back(Proposal {
+                shard: NO_SHARD,
+                term,
+                unit: vec![payload],
+            });
+            self.pump(journal, effects);
+        }
+    }
+
     /// A planned stop: what is in the log finishes, then leadership is handed over.
     pub fn stop(&mut self, journal: &mut impl Journal, effects: &mut Vec<Effect>) {
         self.stop = Stop::Draining;
@@ -434,6 +453,9 @@ impl Consensus {
                 let Some(stale) = self.queue.pop_front() else {
                     break;
                 };
+                if stale.shard == NO_SHARD {
+                    continue;
+                }
                 for payload in stale.unit {
                     let dropped = ToShard::Dropped(payload, Fate::Dropped);
                     effects.push(Effect::ToShard(stale.shard, dropped));

@@ -10,7 +10,7 @@ use ticketing_raftlog::raft::{
 use ticketing_raftlog::{NodeId, Position, Term};
 use xxhash_rust::xxh3::xxh3_64;
 
-use super::{Consensus, Payloads, Stop};
+use super::{Consensus, NO_SHARD, Payloads, Stop};
 use crate::node::bugs::ShellBug;
 use crate::node::fates::Pending;
 use crate::node::journal::{Journal, Payload};
@@ -67,6 +67,7 @@ impl Consensus {
                         own.iter()
                             .enumerate()
                             .map(pending)
+                            .filter(|p| p.shard != NO_SHARD)
                             .for_each(|p| self.fates.appended(p));
                         own.into_iter().map(|(_, payload)| payload).collect()
                     }
