@@ -49,6 +49,8 @@ impl Mutant {
         (Self::Shell(ShellBug::NewcomerServesEarly), 100),
         (Self::Shell(ShellBug::ReplacedStays), 100),
         (Self::Shell(ShellBug::LeaderLookedUpOnce), 100),
+        (Self::Shell(ShellBug::LetsCopyIn), 50),
+        (Self::Shell(ShellBug::OldFolderVotes), 50),
         (Self::Disk(DiskBug::TrimsBelowMark), 400),
         (Self::Disk(DiskBug::SyncsNothing), 200),
         (Self::Disk(DiskBug::TruncatesWithoutRecord), 400),
@@ -108,6 +110,10 @@ impl Mutant {
             Self::Core(Bug::CommitsEarlierTermByCounting) => {
                 plan.scene_every_us = Some(SECOND);
                 plan.think_us = 20 * MS;
+                &[]
+            }
+            Self::Shell(ShellBug::LetsCopyIn | ShellBug::OldFolderVotes) => {
+                plan.mixes_folders(500 * MS);
                 &[]
             }
             Self::Shell(ShellBug::ExpireWithoutToken) => {

@@ -123,6 +123,10 @@ pub struct Plan {
     pub scene_every_us: Option<Us>,
     /// Average time between two Expires that are out of date, if there are any.
     pub late_expire_every_us: Option<Us>,
+    /// Nodes that meet ask each other's names, and judge the answer.
+    pub asks_names: bool,
+    /// Average time between two times that folders are mixed up, if they are; then names are asked.
+    pub folders_every_us: Option<Us>,
     /// Releases of a thousand that a client sends to whatever node it is connected with.
     pub astray_per_mille: u32,
 }
@@ -187,7 +191,15 @@ impl Plan {
             scene_every_us: None,
             late_expire_every_us: None,
             astray_per_mille: 0,
+            asks_names: false,
+            folders_every_us: None,
         }
+    }
+
+    /// Folders are mixed up, whatever was drawn.
+    pub fn mixes_folders(&mut self, every_us: Us) {
+        self.asks_names = true;
+        self.folders_every_us = Some(every_us);
     }
 
     /// Members change, whatever was drawn.
@@ -205,6 +217,9 @@ impl Plan {
         }
         if rng.chance(150) {
             self.astray_per_mille = rng.range(50, 600) as u32;
+        }
+        if rng.chance(200) {
+            self.mixes_folders(rng.range(300, 2_000) * MS);
         }
     }
 

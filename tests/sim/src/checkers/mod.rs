@@ -6,6 +6,7 @@ pub mod definite_answers;
 pub mod early_expiry;
 pub mod election_safety;
 pub mod fifo;
+pub mod folders;
 pub mod hand_over;
 pub mod history;
 pub mod leader_append_only;
@@ -29,6 +30,7 @@ use std::collections::BTreeMap;
 use std::rc::Rc;
 
 use ticketing::locks::Applied;
+use ticketing_raftlog::peers::{Claim, Incarnation, Reason};
 use ticketing_raftlog::raft::{AppendKind, ConfigEntry, Role};
 use ticketing_raftlog::{HardState, LogIndex, NodeId};
 
@@ -38,6 +40,7 @@ use self::definite_answers::DefiniteAnswers;
 use self::early_expiry::Leases;
 use self::election_safety::ElectionSafety;
 use self::fifo::Fifo;
+use self::folders::Folders;
 use self::hand_over::HandOver;
 use self::history::{Change, History};
 use self::liveness::Liveness;
@@ -52,6 +55,7 @@ use self::quorums::Quorums;
 use self::replaced::Replaced;
 use self::tokens::Tokens;
 use crate::clients::Believes;
+use crate::cluster::folders::Kind;
 use crate::cluster::host::{Process, genesis, node_id};
 use crate::memlog::MemLog;
 use crate::node::journal::Journal;
@@ -106,6 +110,7 @@ pub struct Checks {
     lost_grants: LostGrants,
     liveness: Liveness,
     corruption: Corruption,
+    folders: Folders,
     requests: BTreeMap<(u32, u64), Asked>,
     /// Since when each node's process runs, or goes on behind a snapshot.
     since_us: BTreeMap<usize, Us>,
@@ -144,6 +149,7 @@ impl Checks {
             lost_grants: LostGrants::default(),
             liveness: Liveness::default(),
             corruption: Corruption::default(),
+            folders: Folders::default(),
             requests: BTreeMap::new(),
             since_us: BTreeMap::new(),
             ready: BTreeMap::new(),
@@ -173,8 +179,10 @@ impl Checks {
             .values()
             .filter_map(|granted| granted.ended);
         let expired = ended.filter(|(_, _, expired)| *expired).count();
+        let [out, refused, exits] = self.folders.counts();
         format!(
-            "{} terms, {} configurations, {} entries, {} grants ({expired} expired); {}",
+            "{} terms, {} configurations, {} entries, {} grants ({expired} expired); {}; folders: {out} out, \
+             {refused} times refused, {exits} exits",
             self.election_safety.terms(),
             self.history.configs().len(),
             self.history.last() - crate::cluster::host::GENESIS.index.0,
@@ -511,6 +519,60 @@ impl Checks {
                 self.check("lost grants", check);
             }
         }
+    }
+
+    // Folders.
+
+    /// A folder is put where it does not belong.
+    pub fn folder_out(&mut self) {
+        self.folders.out();
+    }
+
+    /// Whether `judge` has let a node in with that folder, at that start or a later one.
+    #[must_use]
+    pub fn remembers(
+        &self,
+        judge: usize,
+        node: NodeId,
+        incarnation: Option<Incarnation>,
+        starts: u64,
+    ) -> bool {
+        self.folders.remembers(judge, node, incarnation, starts)
+    }
+
+    /// A machine judges the claim of another, whose folder is `kind`, or its node's own.
+    pub fn folder_judged(
+        &mut self,
+        now_us: Us,
+        who: (usize, usize),
+        claim: &Claim,
+        kind: Option<Kind>,
+        verdict: Result<(), Reason>,
+    ) {
+        self.now_us = now_us;
+        let check = self.folders.judged(who, claim, kind, verdict);
+        self.check("folders", check);
+    }
+
+    /// A frame of a machine whose folder is `kind` gets to the core of another.
+    pub fn folder_heard(&mut self, now_us: Us, from: usize, to: usize, kind: Option<Kind>) {
+        self.now_us = now_us;
+        self.check("folders", folders::heard(from, to, kind));
+    }
+
+    /// Something happened in a process with a folder that is not its node's.
+    pub fn folder_acts(&mut self, now_us: Us, machine: usize, seen: &Seen, kind: Kind) {
+        self.now_us = now_us;
+        if let Seen::Role { role, .. } = seen {
+            self.check("folders", folders::stands(machine, *role, kind));
+        }
+    }
+
+    /// A process ends because it was refused for good.
+    pub fn folder_exits(&mut self, now_us: Us, node: usize, kind: Option<Kind>) {
+        self.now_us = now_us;
+        let check = self.folders.exits(node, kind);
+        self.check("folders", check);
     }
 
     // Requests.

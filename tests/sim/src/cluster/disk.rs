@@ -158,6 +158,7 @@ impl Sim {
     pub(super) fn disk_done(&mut self, node: usize) {
         let now_us = self.events.now_us();
         self.story.note(&[10, node as u64, now_us]);
+        let strange = self.folders.kind_of(node).is_some();
         let host = &mut self.hosts[node];
         let Some(process) = &mut host.process else {
             return;
@@ -169,7 +170,9 @@ impl Sim {
                 process
                     .role_inbox
                     .push_back(RoleIn::Core(Input::HardStatePersisted(hard)));
-                self.checks.hard_state(node, hard);
+                if !strange {
+                    self.checks.hard_state(node, hard);
+                }
             }
             Some(Working::Sync(sync, reported)) => {
                 host.disk.end_sync(&sync);
@@ -180,7 +183,7 @@ impl Sim {
                         position.offset(),
                         one.summary.end().offset(),
                     );
-                    if on_disk && one.epoch == process.role.core().epoch() {
+                    if !strange && on_disk && one.epoch == process.role.core().epoch() {
                         self.checks.synced(node, one.up_to);
                     }
                     process.log.synced(one.summary.end());

@@ -73,6 +73,7 @@ impl Sim {
     }
 
     fn strike(&mut self, fault: Fault) {
+        self.put_copy_away();
         self.story.note(&[13, fault as u64, self.events.now_us()]);
         self.tell(|| format!("fault: {fault:?}"));
         self.faulty.rng.shuffle(&mut self.faulty.order);

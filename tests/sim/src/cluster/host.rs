@@ -3,13 +3,13 @@
 use std::collections::{BTreeMap, VecDeque};
 
 use ticketing::locks::TableLimits;
-use ticketing_raftlog::peers::{Memories, Standing};
+use ticketing_raftlog::peers::{Incarnation, Memories, Standing};
 #[cfg(feature = "bugs")]
 use ticketing_raftlog::raft::Bug;
 use ticketing_raftlog::raft::{Config, ConfigEntry, EntryId, Epoch, Input, Start, Timing};
 use ticketing_raftlog::{
-    BatchSummary, HardState, LogIndex, NodeId, Position, Scan, SegmentBytes, SnapshotMeta, Term,
-    UseNumber, Verdict,
+    BatchSummary, ClusterId, HardState, LogIndex, NodeId, Position, Scan, SegmentBytes,
+    SnapshotMeta, Term, UseNumber, Verdict,
 };
 
 use crate::memlog::{CLUSTER, MemLog, RecoveryBugs, Write};
@@ -218,6 +218,16 @@ pub struct Host {
     pub gone: bool,
     /// What it remembers of its peers: synced before anything follows from it.
     pub memories: Memories,
+    /// What of that is on the disk.
+    pub memories_saved: Memories,
+    /// When it was saved last.
+    pub saved_us: Us,
+    /// The cluster that the folder belongs to.
+    pub cluster_id: ClusterId,
+    /// Drawn at the folder's first start.
+    pub incarnation: Option<Incarnation>,
+    /// How often the folder was started.
+    pub starts: u64,
 }
 
 impl Host {
@@ -254,6 +264,11 @@ impl Host {
             in_use: first.is_some(),
             gone: false,
             memories: Memories::default(),
+            memories_saved: Memories::default(),
+            saved_us: 0,
+            cluster_id: CLUSTER,
+            incarnation: None,
+            starts: 0,
         }
     }
 
@@ -282,6 +297,7 @@ impl Host {
     ) -> Result<bool, Verdict> {
         self.life += 1;
         self.frozen = false;
+        self.starts += 1;
         let bugs = RecoveryBugs {
             trims_below_mark: setup.disk_bug == Some(DiskBug::TrimsBelowMark),
             #[cfg(feature = "bugs")]

@@ -1,7 +1,7 @@
 //! Who belongs to the cluster, as the shell has it: addresses that move to a newcomer, and nodes
 //! that are told that they were replaced.
 
-use ticketing_raftlog::peers::{Outcome, Reason};
+use ticketing_raftlog::peers::Reason;
 use ticketing_raftlog::raft::{ConfigEntry, Input};
 
 use super::host::{Process, host_of};
@@ -18,8 +18,6 @@ const FIT_US: Us = 4 * SECOND;
 /// After this time at the latest a peer's connection is closed once the peer was replaced, and at
 /// the earliest once the leader no longer sends it entries.
 const FAREWELL_US: (Us, Us) = (1_100 * MS, 2_000 * MS);
-/// Between two tries to connect of a node that is refused.
-const REFUSED_RETRY_US: (Us, Us) = (200 * MS, 1_500 * MS);
 
 /// Where clients find a slot.
 #[derive(Clone, Copy, Debug)]
@@ -37,7 +35,7 @@ impl Sim {
         let Some(process) = &mut self.hosts[node].process else {
             return;
         };
-        if process.open || process.opening || process.shut {
+        if process.open || process.opening || process.shut || self.folders.kind_of(node).is_some() {
             return;
         }
         let Some(slot) = process.role.slot() else {
@@ -98,6 +96,8 @@ impl Sim {
         self.hosts[node]
             .memories
             .committed(&before.config, &now.config);
+        let host = &mut self.hosts[node];
+        host.memories_saved.clone_from(&host.memories);
         let gone = |member: &_| !now.config.is_member(*member);
         for member in before.config.members().filter(gone) {
             let (from_us, to_us) = FAREWELL_US;
@@ -117,6 +117,9 @@ impl Sim {
 
     /// Whether `node` lets `peer` in. It does not if it knows that the peer has left, and says so.
     pub(super) fn lets_in(&mut self, node: usize, peer: usize) -> bool {
+        if self.plan.asks_names {
+            return self.knocks(node, peer);
+        }
         if !self.hosts[node].memories.has_left(self.ids[peer]) {
             return true;
         }
@@ -126,44 +129,16 @@ impl Sim {
             let refused = Event::Refused {
                 node: peer,
                 by: node,
+                reason: Reason::Replaced,
             };
             self.events.after(delay_us, refused);
         }
         false
     }
 
-    /// A node is told that it was replaced: it tries again, unless enough have told it so.
-    pub(super) fn refused(&mut self, node: usize, by: usize) {
-        let now_ms = self.now_ms(node);
-        if self.hosts[node].frozen {
-            self.deferred[node].push(Event::Refused { node, by });
-            return;
-        }
-        let Some(process) = &mut self.hosts[node].process else {
-            return;
-        };
-        let config = process.role.core().config().config;
-        let by_id = self.ids[by];
-        process
-            .standing
-            .refused(&config, by_id, Reason::Replaced, now_ms);
-        let outcome = process.standing.outcome(&config);
-        self.story
-            .note(&[17, node as u64, by as u64, self.events.now_us()]);
-        self.tell(|| format!("node {by} tells node {node} that it was replaced: {outcome:?}"));
-        if let Outcome::Exit(_) = outcome {
-            return self.leaves(node);
-        }
-        self.shut(node);
-        let (from_us, to_us) = REFUSED_RETRY_US;
-        let retry_us = self.members_rng.range(from_us, to_us);
-        self.events
-            .after(retry_us, Event::Hint(by, node, Hint::Connected));
-    }
-
     /// A node that is told that it was replaced, by too few to end it, and hears no leader, closes its
     /// port: its slot may be another's, whose clients must not be held here for ever.
-    fn shut(&mut self, node: usize) {
+    pub(super) fn shut(&mut self, node: usize) {
         let Some(process) = &mut self.hosts[node].process else {
             return;
         };

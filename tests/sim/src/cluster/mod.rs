@@ -2,8 +2,10 @@
 
 mod disk;
 pub mod faults;
+pub mod folders;
 pub mod host;
 mod members;
+pub mod names;
 pub mod operator;
 mod processes;
 mod running;

@@ -131,6 +131,9 @@ impl Sim {
         let (from_us, to_us) = LOOK_US;
         let next_us = self.operator.rng.range(from_us, to_us);
         let begins = !self.calm || self.events.now_us() < self.plan.calm_at_us + LAST_BEGIN_US;
+        if self.operator.in_hand().is_none() && self.folders.is_out() {
+            return self.events.after(next_us, Event::Operator);
+        }
         if self.operator.in_hand().is_none() {
             let spare = if begins { self.operator.begin() } else { None };
             let Some(spare) = spare else {
@@ -142,6 +145,9 @@ impl Sim {
             self.events.after(starts_us, Event::Start(spare));
         }
         self.events.after(next_us, Event::Operator);
+        if self.folders.is_out() {
+            return;
+        }
         let Some(leader) = self.leader() else {
             return;
         };

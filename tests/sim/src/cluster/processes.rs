@@ -1,6 +1,7 @@
 //! Processes: they start, end, stand still, and hear of each other's sockets.
 
 use ticketing_raftlog::Verdict as LogVerdict;
+use ticketing_raftlog::peers::Incarnation;
 use ticketing_raftlog::raft::Input;
 
 use super::sim::{ClientSays, Event, Hint, Sim};
@@ -9,6 +10,10 @@ use crate::world::events::Us;
 
 impl Sim {
     pub(super) fn start(&mut self, node: usize) {
+        let strange = self.folders.kind_of(node).is_some();
+        if !strange && !self.hosts[node].is_up() {
+            self.put_copy_away();
+        }
         let host = &self.hosts[node];
         if host.is_up() || host.broken || !host.takes_part() {
             return;
@@ -16,6 +21,13 @@ impl Sim {
         let now_us = self.events.now_us();
         let mut effects = Vec::new();
         let setup = self.setup.clone();
+        if self.hosts[node].incarnation.is_none() {
+            let bytes = [self.folders.rng.draw(), self.folders.rng.draw()];
+            let mut incarnation = [0; 16];
+            incarnation[..8].copy_from_slice(&bytes[0].to_le_bytes());
+            incarnation[8..].copy_from_slice(&bytes[1].to_le_bytes());
+            self.hosts[node].incarnation = Some(Incarnation(incarnation));
+        }
         let started = self.hosts[node].start(now_us, &setup, &mut self.rng, &mut effects);
         let life = self.hosts[node].life;
         self.story.note(&[2, node as u64, life, now_us]);
@@ -36,8 +48,11 @@ impl Sim {
                     return;
                 };
                 let first = process.role.committed_config();
-                self.checks.started(now_us, node, hard, &process.log, first);
+                if !strange {
+                    self.checks.started(now_us, node, hard, &process.log, first);
+                }
             }
+            Err(_) if strange => return,
             Err(verdict) => {
                 self.hosts[node].broken = true;
                 let LogVerdict::Corrupt { at, why } = verdict else {
@@ -73,10 +88,15 @@ impl Sim {
         if !self.hosts[node].is_up() {
             return;
         }
+        let strange = self.folders.kind_of(node).is_some();
+        if !strange {
+            self.put_copy_away();
+        }
         let connections: Vec<u32> = match &self.hosts[node].process {
             Some(process) => process.connections.keys().copied().collect(),
             None => Vec::new(),
         };
+        self.links_close(node, power);
         self.hosts[node].kill(&mut self.disk_rng);
         for event in std::mem::take(&mut self.deferred[node]) {
             // Who knocked while it stood still finds the door closed.
@@ -92,12 +112,15 @@ impl Sim {
             self.tell(|| format!("node {node}'s process ends"));
         }
         self.story.note(&[3, node as u64, u64::from(power), now_us]);
-        self.checks.ended(now_us, node);
+        if !strange {
+            self.checks.ended(now_us, node);
+        }
         let silent_us = if power { SECOND } else { 0 };
         for connection in connections {
             self.close_at_client(connection, silent_us);
         }
-        if power {
+        let is_elsewhere = strange && node + 1 == self.hosts.len();
+        if power || is_elsewhere {
             return;
         }
         // Its sockets close, and who connects again finds nobody.
@@ -115,6 +138,7 @@ impl Sim {
     pub(super) fn freeze(&mut self, node: usize, for_us: Us) {
         let life = self.hosts[node].life;
         if self.hosts[node].is_up() && !self.hosts[node].frozen {
+            self.links_fall_silent(node, self.events.now_us());
             self.hosts[node].frozen = true;
             self.checks.froze(node);
             self.tell(|| format!("node {node} stands still for {} ms", for_us / MS));

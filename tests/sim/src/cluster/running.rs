@@ -311,6 +311,10 @@ impl Sim {
             }
             _ => {}
         }
+        let kind = self.folders.kind_of(node);
+        if let Some(kind) = kind {
+            return self.checks.folder_acts(now_us, node, seen, kind);
+        }
         let Some(process) = &self.hosts[node].process else {
             return;
         };

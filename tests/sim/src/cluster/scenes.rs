@@ -116,7 +116,8 @@ impl Sim {
 
     /// Whether the voters are all there, and agree on who leads.
     fn begin_scene(&mut self) -> bool {
-        let Some(leader) = self.leader() else {
+        let leader = self.leader().filter(|_| !self.folders.is_out());
+        let Some(leader) = leader else {
             return false;
         };
         let Some(process) = &self.hosts[leader].process else {

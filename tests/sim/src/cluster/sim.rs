@@ -6,10 +6,13 @@ use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::rc::Rc;
 
 use ticketing_raftlog::NodeId;
+use ticketing_raftlog::peers::Reason;
 
 use super::faults::Faulty;
+use super::folders::Folders;
 use super::host::{Host, HostSetup, Process, RoleIn, genesis, host_of, node_id};
 use super::members::Address;
+use super::names::Link;
 use super::operator::Operator;
 use super::scenes::Scenes;
 use crate::checkers::{Checks, Failure};
@@ -48,12 +51,14 @@ pub enum Event {
     },
     /// A socket fact for the core: about that peer.
     Hint(usize, usize, Hint),
-    /// A node is told by another that it was replaced.
+    /// A node is refused by another.
     Refused {
         /// Who.
         node: usize,
         /// By whom.
         by: usize,
+        /// Why.
+        reason: Reason,
     },
     /// The operator looks at the cluster.
     Operator,
@@ -71,6 +76,8 @@ pub enum Event {
     Strike,
     /// A scene begins or goes on.
     Scene,
+    /// A folder is put where it does not belong, or put right.
+    Folders,
     /// An Expire that is long out of date is proposed.
     LateExpire,
     /// The faults stop.
@@ -193,6 +200,11 @@ pub struct Sim {
     pub(super) operator: Operator,
     pub(super) scenes: Scenes,
     pub(super) rare_rng: Rng,
+    pub(super) folders: Folders,
+    /// Connections between nodes, in runs in which they ask each other's names.
+    pub(super) links: BTreeMap<(usize, usize), Link>,
+    /// When two that did not let each other in try again.
+    pub(super) meets_again: BTreeMap<(usize, usize), Us>,
 }
 
 /// Runs `seed`, with a mistake in the code or none.
@@ -238,7 +250,9 @@ impl Sim {
         if let Some(mutant) = mutant {
             mutant.suits(&mut plan);
         }
-        let places = plan.nodes + plan.spares;
+        let spares = plan.nodes..plan.nodes + plan.spares;
+        // One machine more for folders that are copied to another.
+        let places = spares.end + usize::from(plan.folders_every_us.is_some());
         let ids: Vec<NodeId> = (0..places).map(node_id).collect();
         let first = genesis(plan.nodes);
         let mut clock_rng = rng.fork(2);
@@ -288,10 +302,13 @@ impl Sim {
                     since: first.index.0,
                 })
                 .collect(),
-            operator: Operator::new(members_rng.fork(1), plan.nodes..places),
+            operator: Operator::new(members_rng.fork(1), spares),
             members_rng,
             scenes: Scenes::new(rare_rng.fork(100)),
+            folders: Folders::new(rare_rng.fork(101)),
             rare_rng,
+            links: BTreeMap::new(),
+            meets_again: BTreeMap::new(),
             events: Events::default(),
             story: Story::new(keep),
             connections: BTreeMap::new(),
@@ -318,6 +335,9 @@ impl Sim {
         if sim.plan.spares > 0 {
             let at_us = sim.members_rng.range(500 * MS, 6 * SECOND);
             sim.events.at(at_us, Event::Operator);
+        }
+        if sim.plan.folders_every_us.is_some() {
+            sim.events.at(2 * SECOND, Event::Folders);
         }
         if sim.plan.scene_every_us.is_some() {
             sim.events.at(2 * SECOND, Event::Scene);
@@ -354,7 +374,7 @@ impl Sim {
             Event::Frame { to, from, frame } => {
                 if self.hosts[to].frozen {
                     self.deferred[to].push(Event::Frame { to, from, frame });
-                } else if self.hosts[to].is_up() {
+                } else if self.hosts[to].is_up() && self.hears(to, from, &frame) {
                     self.tell(|| format!("{from} to {to}: {frame}"));
                     self.story
                         .note(&[1, to as u64, from as u64, self.events.now_us()]);
@@ -365,7 +385,7 @@ impl Sim {
                 }
             }
             Event::Hint(node, peer, hint) => self.hint(node, peer, hint),
-            Event::Refused { node, by } => self.refused(node, by),
+            Event::Refused { node, by, reason } => self.refused(node, by, reason),
             Event::Operator => self.operate(),
             Event::ToNode(connection, says) => self.client_says(connection, says),
             Event::ToClient(connection, says) => self.node_says(connection, says),
@@ -374,6 +394,7 @@ impl Sim {
             Event::Fault => self.fault(),
             Event::Strike => self.one_more_fault(),
             Event::Scene => self.scene(),
+            Event::Folders => self.mix_folders(),
             Event::LateExpire => self.late_expire(),
             Event::Calm => self.calm_down(),
         }
@@ -383,6 +404,7 @@ impl Sim {
 
     fn calm_down(&mut self) {
         self.tell(|| "the faults stop".to_owned());
+        self.put_right();
         self.calm = true;
         self.net.heal();
         self.net.set_manners(Manners::calm());

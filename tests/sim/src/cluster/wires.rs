@@ -8,7 +8,7 @@ use crate::world::events::Us;
 
 impl Sim {
     pub(super) fn send_frame(&mut self, from: usize, to: usize, frame: PeerFrame) {
-        if self.scene_loses(to, &frame) {
+        if self.scene_loses(to, &frame) || !self.connected(from, to) {
             return;
         }
         let now_us = self.events.now_us();

@@ -25,4 +25,8 @@ pub enum ShellBug {
     ReplacedStays,
     /// Where the leader is is looked up at a change of role only, not of the configuration.
     LeaderLookedUpOnce,
+    /// A process is let in beside another of its name that answers.
+    LetsCopyIn,
+    /// A folder is let in that was started less often than was seen.
+    OldFolderVotes,
 }

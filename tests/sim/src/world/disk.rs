@@ -170,6 +170,14 @@ impl Disk {
         saved
     }
 
+    /// It is a copy of another, made by a program that has synced it.
+    pub fn is_copied(&mut self) {
+        for file in &mut self.segments {
+            file.dirty.clear();
+            file.durable.clone_from(&file.bytes);
+        }
+    }
+
     fn allocate(&mut self, bytes: u64) -> Result<(), NoRoom> {
         self.free_bytes = self.free_bytes.checked_sub(bytes).ok_or(NoRoom)?;
         Ok(())
