@@ -12,7 +12,7 @@ FUZZ_FLAGS := -Cpasses=sancov-module -Cllvm-args=-sanitizer-coverage-level=4 \
 FUZZ_HOST := $(shell rustc -vV | sed -n 's/^host: //p')
 FUZZ_SECONDS ?= 60
 
-.PHONY: help build test verify fix quick-tests bench trace-hand-over raft-step crowds bounds fuzz powercut powercut-quick powercut-nosync sim sim-quick sim-mutants coverage release bench-cluster failover soak identity rotation calm replace disks leases line diverged cluster-quick cluster-up cluster-down cluster-status
+.PHONY: help build test verify fix quick-tests bench trace-hand-over raft-step crowds bounds fuzz powercut powercut-quick powercut-nosync sim sim-quick sim-builds sim-mutants coverage release bench-cluster failover soak identity rotation calm replace disks leases line diverged cluster-quick cluster-up cluster-down cluster-status
 
 help:
 	@echo 'make test      every test that CI runs'
@@ -28,6 +28,7 @@ help:
 	@echo 'make powercut  power cuts under load on a disk that forgets (root); SEED=n CUTS=n'
 	@echo 'make powercut-nosync  the same without syncs: succeeds when that is found out'
 	@echo 'make sim       whole clusters in virtual time; SEED=n tells one run, COUNT=n runs many'
+	@echo 'make sim-builds  that a seed has the same run in a debug and in a release build'
 	@echo 'make sim-mutants  mistakes made on purpose, and which checker finds each'
 	@echo 'make cluster-up / cluster-status / cluster-down  a cluster of three on this machine'
 	@echo 'make failover  how long nobody is granted anything when a cluster loses its leader (root); ROUNDS=n'
@@ -233,6 +234,15 @@ sim:
 sim-quick:
 	$(CARGO) build --workspace --locked --bin sim
 	$(TARGET)/debug/sim --seeds tests/sim/seeds.txt --count 600 --from 100000
+
+# A seed's run is the same whatever the build.
+sim-builds:
+	$(CARGO) build --workspace --locked --bin sim
+	$(CARGO) build --release --workspace --locked --bin sim
+	for build in debug release; do \
+		$(TARGET)/$$build/sim --hashes --seeds tests/sim/seeds.txt --count 60 --from 1 > $(TARGET)/sim-hashes-$$build || exit 1; done
+	cmp $(TARGET)/sim-hashes-debug $(TARGET)/sim-hashes-release
+	@echo "sim-builds: $$(wc -l < $(TARGET)/sim-hashes-release) seeds have the same event-log hash in both builds"
 
 # A target folder of its own, so that no other build has the mistakes in it.
 sim-mutants:

@@ -1,7 +1,7 @@
 //! `sim`: runs seeds.
 //!
 //! `sim --seed N` runs one and prints its story; `sim --count N [--from N]` runs many on all cores;
-//! `sim --seeds FILE` the ones in a file; `sim --mutants` makes mistakes and has them found.
+//! `sim --seeds FILE` the ones in a file; `--hashes` prints each one's event-log hash and nothing else; `sim --mutants` makes mistakes and has them found.
 
 use std::process::ExitCode;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
@@ -19,6 +19,7 @@ struct Options {
     count: u64,
     file: Option<String>,
     quiet: bool,
+    hashes: bool,
     mutants: bool,
     only: Option<String>,
 }
@@ -35,7 +36,7 @@ fn main() -> ExitCode {
         Ok(options) => options,
         Err(error) => {
             eprintln!(
-                "sim: {error}\nusage: sim [--seed N [--quiet]] [--count N] [--from N] [--seeds FILE] [--mutants [--only NAME]]"
+                "sim: {error}\nusage: sim [--seed N [--quiet]] [--count N] [--from N] [--seeds FILE] [--hashes] [--mutants [--only NAME]]"
             );
             return ExitCode::from(2);
         }
@@ -80,6 +81,12 @@ fn main() -> ExitCode {
         }
     }
     seeds.extend((0..options.count).map(|n| options.from.wrapping_add(n)));
+    if options.hashes {
+        for seed in seeds {
+            println!("{seed} {:016x}", run(seed, Keep::Nothing, None).hash);
+        }
+        return ExitCode::SUCCESS;
+    }
     println!("{} seeds, fresh ones from {}", seeds.len(), options.from);
     many(&seeds)
 }
@@ -229,6 +236,7 @@ fn parse() -> Result<Options, String> {
         count: 0,
         file: None,
         quiet: false,
+        hashes: false,
         mutants: false,
         only: None,
     };
@@ -247,6 +255,7 @@ fn parse() -> Result<Options, String> {
             "--mutants" => options.mutants = true,
             "--only" => options.only = words.next(),
             "--quiet" => options.quiet = true,
+            "--hashes" => options.hashes = true,
             other => return Err(format!("what is {other}?")),
         }
     }

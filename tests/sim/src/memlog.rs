@@ -1,16 +1,18 @@
 //! A log on a made-up disk: the real planning and the real recovery, on bytes in memory.
 
+mod recovery;
+
 use std::collections::VecDeque;
 use std::rc::Rc;
 
 use ticketing_raftlog::limits::{MIN_SEGMENT_BYTES, SEGMENT_HEADER_BYTES};
-use ticketing_raftlog::raft::{AppendKind, ConfigEntry, EntryId, Epoch, Extent, ExtentKind};
+use ticketing_raftlog::raft::{AppendKind, EntryId, Epoch};
 use ticketing_raftlog::{
     BatchBuilder, BatchSummary, ClusterId, Control, EntryKind, Full, LogIndex, Planner,
-    PlannerStart, Position, RecordKind, Room, Scan, SegmentBytes, SnapshotMeta, Term, UseNumber,
-    Verdict,
+    PlannerStart, Position, Room, Term, UseNumber,
 };
 
+pub use self::recovery::{Recovered, RecoveryBugs};
 use crate::node::journal::{Entry, Journal, Payload};
 use crate::world::disk::{Disk, NoRoom};
 
@@ -82,31 +84,6 @@ struct Batch {
     builder: BatchBuilder,
     epoch: Epoch,
     reset: Option<LogIndex>,
-}
-
-/// Mistakes of recovery.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub struct RecoveryBugs {
-    /// All damage is taken for a torn tail.
-    pub trims_below_mark: bool,
-    /// What an earlier use of a file left in it counts.
-    #[cfg(feature = "bugs")]
-    pub takes_stale: bool,
-}
-
-/// What recovery made of a disk.
-#[derive(Debug)]
-pub struct Recovered {
-    /// The log.
-    pub log: MemLog,
-    /// Its entries as the core wants them.
-    pub extents: Vec<Extent>,
-    /// The configurations in it.
-    pub configs: Vec<ConfigEntry>,
-    /// A torn tail was trimmed.
-    pub trimmed: bool,
-    /// Everything below is proved to have been synced.
-    pub mark: Position,
 }
 
 impl MemLog {
@@ -273,165 +250,6 @@ impl MemLog {
         Ok(())
     }
 
-    /// Reads a disk as a start does: the real scan, its verdict, and what follows from it.
-    ///
-    /// # Errors
-    /// The verdict when acknowledged data is damaged.
-    pub fn recover(
-        disk: &mut Disk,
-        snapshot: Option<EntryId>,
-        same_boot: bool,
-        bugs: RecoveryBugs,
-    ) -> Result<Recovered, Verdict> {
-        let mut scan = match snapshot {
-            Some(last) => Scan::behind(
-                CLUSTER,
-                SnapshotMeta {
-                    index: last.index,
-                    term: last.term,
-                    position: Position::ZERO,
-                },
-            ),
-            None => Scan::new(CLUSTER),
-        };
-        let mut entries: VecDeque<(LogIndex, Entry)> = VecDeque::new();
-        let mut reach = VecDeque::new();
-        for file in disk.segments() {
-            let mut top = LogIndex(0);
-            let segment = SegmentBytes {
-                use_number: file.use_number,
-                prior_use: file.prior_use,
-                bytes: &file.bytes,
-            };
-            #[cfg(feature = "bugs")]
-            scan.takes_any_use(bugs.takes_stale);
-            scan.segment(&segment, |batch| {
-                for (_, record) in batch.records() {
-                    let kind = match record.kind {
-                        RecordKind::Truncate => {
-                            while entries
-                                .back()
-                                .is_some_and(|(index, _)| *index >= record.index)
-                            {
-                                entries.pop_back();
-                            }
-                            continue;
-                        }
-                        RecordKind::Reset => {
-                            entries.clear();
-                            continue;
-                        }
-                        RecordKind::Gap => continue,
-                        RecordKind::Noop => AppendKind::Noop,
-                        RecordKind::Command => AppendKind::Commands,
-                        RecordKind::Config => match record.config() {
-                            Some(entry) => AppendKind::Config(entry.config),
-                            None => unreachable!("the scan has read it"),
-                        },
-                    };
-                    let payload = match kind {
-                        AppendKind::Commands => Payload::from(record.payload),
-                        AppendKind::Noop | AppendKind::Config(_) => Payload::from(&b""[..]),
-                    };
-                    top = top.max(record.index);
-                    let term = record.term;
-                    let entry = Entry {
-                        term,
-                        kind,
-                        payload,
-                    };
-                    entries.push_back((record.index, entry));
-                }
-            });
-            reach.push_back((file.use_number, top));
-        }
-        let verdict = scan.verdict(same_boot);
-        let trimmed = match verdict {
-            Verdict::Clean => false,
-            Verdict::TornTail { .. } => true,
-            Verdict::Corrupt { .. } if bugs.trims_below_mark && scan.batches() > 0 => true,
-            Verdict::Corrupt { .. } => return Err(verdict),
-        };
-        let (end, mark) = (scan.end(), scan.mark());
-        reach.retain(|(number, _)| *number <= end.use_number());
-        let behind = UseNumber(end.use_number().0 + 1);
-        let is_spare = !trimmed && disk.segments().iter().any(|f| f.use_number == behind);
-        disk.drop_above(if is_spare { behind } else { end.use_number() });
-        if trimmed {
-            let zeroes = vec![0; MIN_SEGMENT_BYTES as usize - end.offset() as usize];
-            disk.write(end.use_number(), end.offset(), &zeroes);
-        }
-        // What no mark proves is written again; then all of it is synced.
-        for kept in scan.kept() {
-            let from = SEGMENT_HEADER_BYTES.max(if kept.use_number == mark.use_number() {
-                mark.offset() as usize
-            } else {
-                0
-            });
-            if kept.use_number >= mark.use_number() && from < kept.end as usize {
-                let file = disk
-                    .segments()
-                    .iter()
-                    .find(|f| f.use_number == kept.use_number);
-                let copy = file.map(|file| file.bytes[from..kept.end as usize].to_vec());
-                disk.write(kept.use_number, from as u32, &copy.unwrap_or_default());
-            }
-        }
-        let sync = disk.begin_sync();
-        disk.end_sync(&sync);
-
-        let room = Room {
-            use_number: end.use_number(),
-            segment_bytes: MIN_SEGMENT_BYTES,
-        };
-        let planner = Planner::new(PlannerStart {
-            cluster_id: CLUSTER,
-            active: room,
-            offset: end.offset(),
-            previous_crc: scan.last_crc(),
-            next_index: scan.index().next_index(),
-            last_term: scan.index().last_term(),
-            carried: mark.min(end),
-            ceiling: None,
-        });
-        let base = EntryId {
-            term: scan.index().base_term(),
-            index: scan.index().base(),
-        };
-        let mut log = Self {
-            planner,
-            room,
-            base,
-            entries: entries.into_iter().map(|(_, entry)| entry).collect(),
-            writes: VecDeque::new(),
-            reach,
-            retired: VecDeque::new(),
-            spare: is_spare.then_some(Room {
-                use_number: behind,
-                segment_bytes: MIN_SEGMENT_BYTES,
-            }),
-            asked: VecDeque::new(),
-            blocked: None,
-            compacted: LogIndex(0),
-            forgets_truncations: false,
-            newest: None,
-        };
-        if let Some(last) = snapshot
-            && last.index > base.index
-        {
-            // The term of a base that is not the snapshot's is not known: go on behind the snapshot.
-            log.forget(last);
-        }
-        let (extents, configs) = log.extents();
-        Ok(Recovered {
-            log,
-            extents,
-            configs,
-            trimmed,
-            mark,
-        })
-    }
-
     /// Goes on at `from` as if what the disk has from there on had never been written.
     fn go_back(&mut self, from: LogIndex, previous_term: Term) {
         let Some(last) = self.newest else {
@@ -449,37 +267,6 @@ impl MemLog {
             carried: Position::ZERO,
             ceiling: None,
         });
-    }
-
-    fn forget(&mut self, last: EntryId) {
-        while self.base.index < last.index && !self.entries.is_empty() {
-            self.entries.pop_front();
-            self.base.index = self.base.index.next();
-        }
-        self.base = last;
-        self.compacted = self.compacted.max(last.index);
-    }
-
-    fn extents(&self) -> (Vec<Extent>, Vec<ConfigEntry>) {
-        let (mut extents, mut configs): (Vec<Extent>, Vec<ConfigEntry>) = (Vec::new(), Vec::new());
-        for (at, entry) in self.entries.iter().enumerate() {
-            let index = self.base.index.plus(at as u64 + 1);
-            let kind = match entry.kind {
-                AppendKind::Noop => ExtentKind::Noop,
-                AppendKind::Commands => ExtentKind::Commands,
-                AppendKind::Config(config) => {
-                    configs.push(ConfigEntry { index, config });
-                    ExtentKind::Config
-                }
-            };
-            extents.push(Extent {
-                last_index: index,
-                term: entry.term,
-                bytes: entry.payload.len() as u64,
-                kind,
-            });
-        }
-        (extents, configs)
     }
 
     fn last_index(&self) -> LogIndex {
@@ -682,167 +469,4 @@ pub fn nothing() -> Payload {
 }
 
 #[cfg(test)]
-mod tests {
-    use super::*;
-    use crate::world::rng::Rng;
-    use ticketing_raftlog::NodeId;
-    use ticketing_raftlog::raft::{Config, Replacement, Slot};
-
-    const BASE: EntryId = EntryId {
-        term: Term(0),
-        index: LogIndex(100),
-    };
-
-    fn write_all(log: &mut MemLog, disk: &mut Disk) {
-        loop {
-            while let Some(write) = log.take_write() {
-                disk.write(write.use_number, write.offset, &write.bytes);
-                log.written(&write.summary);
-            }
-            if !log.wants_spare() {
-                return;
-            }
-            log.make_spare(disk).expect("room");
-        }
-    }
-
-    fn sync(log: &mut MemLog, disk: &mut Disk) {
-        let sync = disk.begin_sync();
-        disk.end_sync(&sync);
-        log.synced(log.written_end());
-    }
-
-    fn append(log: &mut MemLog, term: u64, text: &str) {
-        let payload = Payload::from(text.as_bytes());
-        log.append(Term(term), AppendKind::Commands, &[payload], Epoch(0));
-    }
-
-    #[test]
-    fn configurations_are_read_back_where_they_stand() {
-        let ids = |from: u8, to: u8| (from..to).map(|n| NodeId([n; 16])).collect::<Vec<_>>();
-        let replacement = Replacement {
-            slot: Slot(2),
-            new: NodeId([9; 16]),
-        };
-        let mut disk = Disk::default();
-        let mut log = MemLog::create(&mut disk, BASE);
-        let mut expected = Vec::new();
-        for replacement in [None, Some(replacement)] {
-            append(&mut log, 1, "between");
-            let config = Config::joint(&ids(1, 4), replacement, &ids(5, 6)).expect("valid");
-            let kind = AppendKind::Config(config);
-            log.append(Term(1), kind, &[nothing()], Epoch(0));
-            let index = log.last().index;
-            expected.push(ConfigEntry { index, config });
-        }
-        write_all(&mut log, &mut disk);
-        let bugs = RecoveryBugs::default();
-        let back = MemLog::recover(&mut disk, None, true, bugs).expect("no corruption");
-        assert_eq!(back.configs, expected);
-    }
-
-    #[test]
-    fn what_was_synced_is_recovered_after_any_cut() {
-        for seed in 0..200 {
-            let mut rng = Rng::new(seed);
-            let mut disk = Disk::default();
-            let mut log = MemLog::create(&mut disk, BASE);
-            let (mut synced, mut sound) = (BASE.index, true);
-            for step in 0..rng.range(1, 60) {
-                append(&mut log, 1 + step / 20, &format!("entry {step}"));
-                if rng.chance(100) && log.last().index > synced.next() {
-                    let from = synced.next();
-                    let term = log.term_at(synced).expect("there");
-                    log.truncate(from, term, Epoch(0));
-                    append(&mut log, 1 + step / 20, "another");
-                }
-                write_all(&mut log, &mut disk);
-                if rng.chance(300) {
-                    sync(&mut log, &mut disk);
-                    synced = log.last().index;
-                }
-            }
-            let cut = rng.chance(700);
-            if cut {
-                disk.power_cut(&mut rng);
-            }
-            if synced == BASE.index {
-                continue;
-            }
-            let back = MemLog::recover(&mut disk, None, !cut, RecoveryBugs::default())
-                .expect("no corruption");
-            assert_eq!(back.log.base(), BASE);
-            for index in BASE.index.0 + 1..=synced.0 {
-                let (now, then) = (back.log.entry(LogIndex(index)), log.entry(LogIndex(index)));
-                let same = now.is_some_and(|now| then.is_some_and(|t| t.payload == now.payload));
-                sound &= same;
-            }
-            assert!(sound, "seed {seed}");
-            assert!(
-                cut || back.log.last() == log.last(),
-                "seed {seed}: a kill loses nothing"
-            );
-        }
-    }
-
-    #[test]
-    fn recycled_segments_leave_a_log_behind_its_snapshot() {
-        let mut disk = Disk::default();
-        let mut log = MemLog::create(&mut disk, BASE);
-        for step in 0..100 {
-            append(&mut log, 1, &format!("entry {step}"));
-        }
-        write_all(&mut log, &mut disk);
-        sync(&mut log, &mut disk);
-        let files = disk.segments().len();
-        let snapshot = EntryId {
-            term: Term(1),
-            index: LogIndex(180),
-        };
-        log.compact(snapshot);
-        assert_eq!(log.base().index, LogIndex(140));
-        // The next segments are made from those that the snapshot covers.
-        for step in 100..120 {
-            append(&mut log, 1, &format!("entry {step}"));
-        }
-        write_all(&mut log, &mut disk);
-        sync(&mut log, &mut disk);
-        assert!(disk.segments().len() < files);
-        assert!(disk.segments().iter().any(|file| file.prior_use.0 > 0));
-        let bugs = RecoveryBugs::default();
-        let back = MemLog::recover(&mut disk, Some(snapshot), true, bugs).expect("no corruption");
-        assert_eq!((back.log.base(), back.log.last()), (snapshot, log.last()));
-        assert_eq!(back.extents.len(), 40);
-    }
-
-    #[test]
-    fn without_room_for_a_segment_what_is_asked_for_waits_and_then_comes_in_order() {
-        let mut disk = Disk::default();
-        let mut log = MemLog::create(&mut disk, BASE);
-        write_all(&mut log, &mut disk);
-        disk.fill(0);
-        for step in 0..50 {
-            append(&mut log, 1, &format!("entry {step}"));
-            while let Some(write) = log.take_write() {
-                disk.write(write.use_number, write.offset, &write.bytes);
-                log.written(&write.summary);
-            }
-        }
-        assert!(log.wants_spare() && log.make_spare(&mut disk) == Err(NoRoom));
-        log.mark_if_needed(Epoch(0));
-        assert!(!log.has_writes(), "nothing goes before what waits");
-        let from = LogIndex(log.last().index.0 - 3);
-        log.truncate(from, Term(1), Epoch(1));
-        append(&mut log, 2, "another");
-        disk.make_room();
-        write_all(&mut log, &mut disk);
-        sync(&mut log, &mut disk);
-        let bugs = RecoveryBugs::default();
-        let back = MemLog::recover(&mut disk, None, true, bugs).expect("no corruption");
-        assert_eq!(back.log.last(), log.last());
-        for index in BASE.index.0 + 1..=from.0 {
-            let payload = |log: &MemLog| log.entry(LogIndex(index)).map(|e| e.payload.clone());
-            assert_eq!(payload(&back.log), payload(&log), "{index}");
-        }
-    }
-}
+mod tests;

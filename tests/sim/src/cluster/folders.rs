@@ -54,6 +54,8 @@ struct Out {
     machine: usize,
     /// The folder that belongs there.
     own: Option<Folder>,
+    /// Who can know better. A node that was replaced, and goes on, may not.
+    members: Vec<usize>,
 }
 
 /// What mixes folders up.
@@ -80,6 +82,13 @@ impl Folders {
     pub fn kind_of(&self, machine: usize) -> Option<Kind> {
         let out = self.out.as_ref().filter(|out| out.machine == machine);
         out.map(|out| out.kind)
+    }
+
+    /// Whether that machine has a folder that is not its node's, and the other one cannot know.
+    #[must_use]
+    pub fn deceives(&self, machine: usize, other: usize) -> bool {
+        let out = self.out.as_ref().filter(|out| out.machine == machine);
+        out.is_some_and(|out| !out.members.contains(&other))
     }
 
     /// Whether one is out.
@@ -211,7 +220,12 @@ impl Sim {
         self.hosts[machine].id = id;
         self.hosts[machine].in_use = true;
         self.ids[machine] = id;
-        self.folders.out = Some(Out { kind, machine, own });
+        self.folders.out = Some(Out {
+            kind,
+            machine,
+            own,
+            members,
+        });
         self.checks.folder_out();
         self.events.after(20 * MS, Event::Start(machine));
         true

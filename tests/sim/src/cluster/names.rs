@@ -158,7 +158,10 @@ impl Sim {
         let now_us = self.events.now_us();
         let reach = self.net.reaches(from, to) && self.net.reaches(to, from);
         // A node has no connection with its own name.
-        if self.ids[from] == self.ids[to] {
+        if self.ids[from] == self.ids[to]
+            || self.folders.deceives(from, to)
+            || self.folders.deceives(to, from)
+        {
             return false;
         }
         let waits = self.meets_again.get(&pair(from, to));
