@@ -1,7 +1,8 @@
 //! `sim`: runs seeds.
 //!
 //! `sim --seed N` runs one and prints its story; `sim --count N [--from N]` runs many on all cores;
-//! `sim --seeds FILE` the ones in a file; `--hashes` prints each one's event-log hash and nothing else; `sim --mutants` makes mistakes and has them found.
+//! `sim --seeds FILE` the ones in a file; `--hashes` prints each one's event-log hash and nothing else;
+//! `sim --mutants` makes mistakes and has them found.
 
 use std::process::ExitCode;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
@@ -94,13 +95,14 @@ fn main() -> ExitCode {
 /// Makes each mistake in turn until a seed finds it, and prints which checker did.
 #[cfg(feature = "bugs")]
 fn mutants(only: Option<&str>, from: u64) -> ExitCode {
+    use ticketing_sim::cluster::sim::run_without;
     use ticketing_sim::mutants::Mutant;
 
     println!(
         "{:<45} {:<28} {:>6} {:>6}",
         "mistake", "found by", "seeds", "limit"
     );
-    let mut missed = 0;
+    let (mut missed, innocent) = (0, AtomicU64::new(0));
     for &(mutant, limit) in Mutant::ALL {
         let name = format!("{mutant:?}");
         if only.is_some_and(|only| !name.contains(only)) {
@@ -124,6 +126,12 @@ fn mutants(only: Option<&str>, from: u64) -> ExitCode {
                         let Some(failure) = outcome.failure else {
                             continue;
                         };
+                        // The checkers must have found the mistake, and not what was staged for it.
+                        if let Some(failure) = run_without(seed, Keep::Nothing, mutant).failure {
+                            println!("seed {seed} fails without {mutant:?}: {}", failure.what);
+                            innocent.fetch_add(1, Ordering::Relaxed);
+                            continue;
+                        }
                         if let Ok(mut found) = found.lock()
                             && found.is_none_or(|first| seed < first.0)
                         {
@@ -144,8 +152,9 @@ fn mutants(only: Option<&str>, from: u64) -> ExitCode {
         );
         println!("{name:<45} {checker:<28} {seeds:>6} {limit:>6}");
     }
-    if missed > 0 {
-        println!("{missed} mistakes were not found");
+    let innocent = innocent.into_inner();
+    if missed > 0 || innocent > 0 {
+        println!("{missed} mistakes were not found; {innocent} seeds fail without one");
         return ExitCode::FAILURE;
     }
     ExitCode::SUCCESS
@@ -224,8 +233,8 @@ fn tell_failure(seed: u64) {
 
 fn line(seed: u64, outcome: &Outcome) -> String {
     format!(
-        "seed {seed}: {} events, hash {:016x}; {}",
-        outcome.events, outcome.hash, outcome.summary
+        "seed {seed}: {} events, hash {:016x}; {}; {:?}",
+        outcome.events, outcome.hash, outcome.summary, outcome.rare
     )
 }
 

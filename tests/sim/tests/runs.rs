@@ -1,6 +1,8 @@
 //! A few runs, and that a run is its seed's.
 
-use ticketing_sim::cluster::sim::run;
+use ticketing_sim::cluster::sim::{Rare, run, run_without};
+use ticketing_sim::mutants::Mutant;
+use ticketing_sim::node::bugs::ShellBug;
 use ticketing_sim::world::story::Keep;
 
 #[test]
@@ -37,4 +39,25 @@ fn a_few_seeds_hold() {
             "seed {seed}"
         );
     }
+}
+
+#[test]
+fn what_is_staged_comes_about_and_nothing_is_wrong_with_it() {
+    let staged = |bug| {
+        let mut all = Rare::default();
+        for seed in 1..=8 {
+            let outcome = run_without(seed, Keep::Nothing, Mutant::Shell(bug));
+            assert_eq!(outcome.failure, None, "{bug:?}, seed {seed}");
+            all.add(&outcome.rare);
+        }
+        all
+    };
+    // Three nodes or five, and five only.
+    let mut scenes = staged(ShellBug::NotFoundUnapplied);
+    scenes.add(&staged(ShellBug::MovedAtTruncation));
+    assert!(scenes.scenes.iter().all(|played| *played > 0), "{scenes:?}");
+    assert!(staged(ShellBug::ExpireWithoutToken).idle_expires > 0);
+    let folders = staged(ShellBug::OldFolderVotes);
+    let [out, refused, exits] = folders.folders;
+    assert!(exits > 0 && out > exits && refused > out, "{folders:?}");
 }

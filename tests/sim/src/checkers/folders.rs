@@ -1,6 +1,6 @@
 //! A folder that is not the node's gets nobody's ear: who remembers better refuses it with the right
-//! reason, so that none of its votes and acknowledgements counts, and it neither stands for election nor
-//! serves; the node's own folder is never refused for good (behaviour, section 7).
+//! reason, so that none of its votes and acknowledgements counts, and it never stands for election; the
+//! node's own folder is never refused for good (behaviour, section 7).
 
 use std::collections::BTreeMap;
 
@@ -55,7 +55,8 @@ impl Folders {
         let expected: &[Reason] = match kind {
             None => &[Reason::RunsTwice, Reason::NotAMember, Reason::Replaced],
             Some(Kind::Empty) => &[Reason::AnotherFolder],
-            // For a moment the process before may seem to be there.
+            // For a moment the process before may seem to be there. What its log lacks does not matter: it
+            // would go unseen by who has never led.
             Some(Kind::Old) => &[Reason::SeenBefore, Reason::RunsTwice],
             Some(Kind::Copy) => &[Reason::RunsTwice],
             Some(Kind::Foreign) => &[Reason::OtherCluster],

@@ -144,6 +144,13 @@ impl History {
         &self.held
     }
 
+    /// How many Expires ended nothing.
+    #[must_use]
+    pub fn idle_expires(&self) -> usize {
+        let idle = |entry: &&Committed| entry.applied == Some(Applied::Expired { existed: false });
+        self.entries.iter().filter(idle).count()
+    }
+
     /// The sum over what is held at `index`, where it is kept.
     #[must_use]
     pub fn sum(&self, index: u64) -> Option<u128> {

@@ -179,16 +179,26 @@ impl Checks {
             .values()
             .filter_map(|granted| granted.ended);
         let expired = ended.filter(|(_, _, expired)| *expired).count();
-        let [out, refused, exits] = self.folders.counts();
         format!(
-            "{} terms, {} configurations, {} entries, {} grants ({expired} expired); {}; folders: {out} out, \
-             {refused} times refused, {exits} exits",
+            "{} terms, {} configurations, {} entries, {} grants ({expired} expired); {}",
             self.election_safety.terms(),
             self.history.configs().len(),
             self.history.last() - crate::cluster::host::GENESIS.index.0,
             self.history.grants().len(),
             answers.join(", ")
         )
+    }
+
+    /// How many Expires ended nothing, of those that were committed.
+    #[must_use]
+    pub fn idle_expires(&self) -> usize {
+        self.history.idle_expires()
+    }
+
+    /// How many folders were out, were refused, and ended their process.
+    #[must_use]
+    pub fn folders(&self) -> [u64; 3] {
+        self.folders.counts()
     }
 
     fn check(&mut self, checker: &'static str, check: Check) {

@@ -211,7 +211,8 @@ impl Sim {
 
     /// Flips a bit of one node's acknowledged data: one node a run, so that a majority has all.
     fn rot(&mut self, node: usize) {
-        if self.faulty.rotten {
+        // Of a folder that is not the node's nothing was acknowledged.
+        if self.faulty.rotten || self.folders.kind_of(node).is_some() {
             return;
         }
         let Some((use_number, offset)) = self.hosts[node].acknowledged_byte(&mut self.faulty.rng)

@@ -11,15 +11,17 @@ use ticketing_raftlog::raft::ConfigEntry;
 use ticketing_raftlog::{ClusterId, HardState};
 
 use super::host::{Host, genesis, host_of};
-use super::names::OUT_US;
 use super::sim::{Event, Sim};
 use crate::node::messages::SnapshotFile;
-use crate::plan::MS;
+use crate::plan::{MS, SECOND};
 use crate::world::disk::Disk;
+use crate::world::events::Us;
 use crate::world::rng::Rng;
 
 /// The cluster of a folder that strayed.
 const OTHER_CLUSTER: ClusterId = ClusterId([8; 16]);
+/// A folder that is not the node's is out for that long.
+const OUT_US: (Us, Us) = (500 * MS, 6 * SECOND);
 
 /// What is wrong with a folder.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
@@ -52,6 +54,7 @@ pub struct Folder {
 struct Out {
     kind: Kind,
     machine: usize,
+    started: bool,
     /// The folder that belongs there.
     own: Option<Folder>,
     /// Who can know better. A node that was replaced, and goes on, may not.
@@ -89,6 +92,14 @@ impl Folders {
     pub fn deceives(&self, machine: usize, other: usize) -> bool {
         let out = self.out.as_ref().filter(|out| out.machine == machine);
         out.is_some_and(|out| !out.members.contains(&other))
+    }
+
+    /// A process starts on that machine. Whether its folder is an old one that was started before: each
+    /// start raises its counter, and the next may pass what its peers have seen.
+    pub(super) fn starts_again(&mut self, machine: usize) -> bool {
+        let out = self.out.as_mut().filter(|out| out.machine == machine);
+        let old = out.filter(|out| out.kind == Kind::Old);
+        old.is_some_and(|out| std::mem::replace(&mut out.started, true))
     }
 
     /// Whether one is out.
@@ -223,6 +234,7 @@ impl Sim {
         self.folders.out = Some(Out {
             kind,
             machine,
+            started: false,
             own,
             members,
         });

@@ -35,6 +35,8 @@ impl Sim {
         let Some(process) = &mut self.hosts[node].process else {
             return;
         };
+        // With a folder that is not its node's it could only say that it knows no leader: its clients are
+        // those of the node, and are left out.
         if process.open || process.opening || process.shut || self.folders.kind_of(node).is_some() {
             return;
         }

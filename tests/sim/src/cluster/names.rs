@@ -11,7 +11,7 @@ use super::host::Host;
 use super::sim::{Event, Hint, Sim};
 use crate::node::bugs::ShellBug;
 use crate::node::messages::PeerFrame;
-use crate::plan::{MS, SECOND};
+use crate::plan::MS;
 use crate::world::events::Us;
 
 /// Between two tries to connect of a node that is refused.
@@ -44,8 +44,12 @@ fn pair(a: usize, b: usize) -> (usize, usize) {
 impl Sim {
     /// Whether what `from` sends now is for the process of `to` that let it in. Strangers meet first.
     pub(super) fn connected(&mut self, from: usize, to: usize) -> bool {
-        if !self.plan.asks_names || from == to || !self.hosts[to].is_up() {
+        if !self.plan.asks_names || from == to {
             return true;
+        }
+        // For the network's sake: it may be there by the time that a frame arrives.
+        if !self.hosts[to].is_up() {
+            return self.folders.kind_of(from).is_none();
         }
         let connected = self.is_linked(from, to) || self.meet(from, to);
         if connected {
@@ -353,6 +357,3 @@ impl Sim {
         self.end_process(node, false);
     }
 }
-
-/// A folder that is not the node's is out for that long at most.
-pub(super) const OUT_US: (Us, Us) = (500 * MS, 6 * SECOND);

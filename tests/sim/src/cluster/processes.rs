@@ -18,6 +18,9 @@ impl Sim {
         if host.is_up() || host.broken || !host.takes_part() {
             return;
         }
+        if self.folders.starts_again(node) {
+            return self.put_right();
+        }
         let now_us = self.events.now_us();
         let mut effects = Vec::new();
         let setup = self.setup.clone();

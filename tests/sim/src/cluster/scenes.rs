@@ -73,13 +73,25 @@ struct Scene {
 pub struct Scenes {
     rng: Rng,
     on: Option<Scene>,
+    /// How many of each plot were played to their end.
+    played: [u64; 3],
 }
 
 impl Scenes {
     /// Scenes of that stream.
     #[must_use]
     pub fn new(rng: Rng) -> Self {
-        Self { rng, on: None }
+        Self {
+            rng,
+            on: None,
+            played: [0; 3],
+        }
+    }
+
+    /// How many were played to their end: figure 8, the truncated entry, the leader that was deposed.
+    #[must_use]
+    pub fn played(&self) -> [u64; 3] {
+        self.played
     }
 
     /// Whether one is on.
@@ -205,6 +217,13 @@ impl Sim {
         }
     }
 
+    fn scene_is_played(&mut self) {
+        if let Some(scene) = &self.scenes.on {
+            self.scenes.played[scene.plot as usize] += 1;
+        }
+        self.end_scene("is played to its end");
+    }
+
     fn end_scene(&mut self, how: &str) {
         self.scenes.on = None;
         self.tell(|| format!("scene: it {how}"));
@@ -316,7 +335,7 @@ impl Sim {
             (Act::Unaware, _) => {
                 let leads = self.leads_of(&old[..1], Term(0));
                 if leads.is_none() && quiet_us >= SETTLE_US {
-                    return self.end_scene("is played to its end");
+                    return self.scene_is_played();
                 }
                 None
             }
@@ -369,7 +388,7 @@ impl Sim {
                     })
                 });
                 if done && quiet_us >= SETTLE_US {
-                    return self.end_scene("is played to its end");
+                    return self.scene_is_played();
                 }
                 None
             }

@@ -144,6 +144,32 @@ pub enum NodeSays {
     Closed,
 }
 
+/// How often what hardly ever comes about by itself did.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Rare {
+    /// Scenes that were played to their end: figure 8, the truncated entry, the leader that was deposed.
+    pub scenes: [u64; 3],
+    /// Expires that ended nothing.
+    pub idle_expires: usize,
+    /// Folders that were out, refusals of them, and processes that ended because of those.
+    pub folders: [u64; 3],
+}
+
+impl Rare {
+    /// Adds what another run had.
+    pub fn add(&mut self, other: &Self) {
+        self.idle_expires += other.idle_expires;
+        for (own, other) in [
+            (&mut self.scenes, other.scenes),
+            (&mut self.folders, other.folders),
+        ] {
+            for (own, other) in own.iter_mut().zip(other) {
+                *own += other;
+            }
+        }
+    }
+}
+
 /// A connection between a client and a node.
 #[derive(Clone, Debug)]
 pub struct Connection {
@@ -166,6 +192,8 @@ pub struct Outcome {
     pub events: u64,
     /// What the clients got.
     pub summary: String,
+    /// What hardly ever comes about.
+    pub rare: Rare,
     /// What went wrong, if anything did.
     pub failure: Option<Failure>,
     /// The last part of the story, if it was kept.
@@ -210,7 +238,16 @@ pub struct Sim {
 /// Runs `seed`, with a mistake in the code or none.
 #[must_use]
 pub fn run(seed: u64, keep: Keep, mutant: Option<Mutant>) -> Outcome {
-    let mut sim = Sim::new(seed, keep, mutant);
+    play(Sim::new(seed, keep, mutant, mutant))
+}
+
+/// Runs `seed` by the plan that would bring the mistake out, without the mistake.
+#[must_use]
+pub fn run_without(seed: u64, keep: Keep, mutant: Mutant) -> Outcome {
+    play(Sim::new(seed, keep, Some(mutant), None))
+}
+
+fn play(mut sim: Sim) -> Outcome {
     let end_us = sim.plan.calm_at_us + CALM_US;
     while sim.checks.failure().is_none() {
         let Some(event) = sim.events.next(end_us) else {
@@ -232,6 +269,11 @@ pub fn run(seed: u64, keep: Keep, mutant: Option<Mutant>) -> Outcome {
         hash: sim.story.hash(),
         events: sim.story.events(),
         summary: sim.checks.summary(),
+        rare: Rare {
+            scenes: sim.scenes.played(),
+            idle_expires: sim.checks.idle_expires(),
+            folders: sim.checks.folders(),
+        },
         failure: sim.checks.failure().cloned(),
         story: sim.story.lines().map(str::to_owned).collect(),
         virtual_us: sim.events.now_us(),
@@ -239,7 +281,7 @@ pub fn run(seed: u64, keep: Keep, mutant: Option<Mutant>) -> Outcome {
 }
 
 impl Sim {
-    fn new(seed: u64, keep: Keep, mutant: Option<Mutant>) -> Self {
+    fn new(seed: u64, keep: Keep, suited: Option<Mutant>, mutant: Option<Mutant>) -> Self {
         let mut rng = Rng::new(seed);
         // Of its own, so that what else the seed draws is as it was without.
         let mut members_rng = Rng::new(seed).fork(8);
@@ -247,8 +289,8 @@ impl Sim {
         plan.draw_members(&mut members_rng);
         let mut rare_rng = Rng::new(seed).fork(9);
         plan.draw_rare(&mut rare_rng);
-        if let Some(mutant) = mutant {
-            mutant.suits(&mut plan);
+        if let Some(suited) = suited {
+            suited.suits(&mut plan);
         }
         let spares = plan.nodes..plan.nodes + plan.spares;
         // One machine more for folders that are copied to another.
