@@ -102,3 +102,70 @@ fn every_document_that_is_linked_exists() {
         }
     }
 }
+
+/// Every file of Rust below a folder.
+fn sources(folder: &Path, found: &mut Vec<(PathBuf, String)>) {
+    for entry in fs::read_dir(folder).expect("a folder of sources") {
+        let path = entry.expect("an entry").path();
+        if path.is_dir() {
+            sources(&path, found);
+        } else if path.extension().is_some_and(|extension| extension == "rs") {
+            let text = fs::read_to_string(&path).expect("text");
+            found.push((path, text));
+        }
+    }
+}
+
+#[test]
+fn what_the_tables_about_the_raft_core_name_exists() {
+    let root = Path::new(env!("CARGO_MANIFEST_DIR"));
+    let mut files = Vec::new();
+    for folder in ["raftlog/src", "raftlog/tests", "tests/sim/src"] {
+        sources(&root.join(folder), &mut files);
+    }
+    let is_part = |c: char| c.is_alphanumeric() || c == '_';
+    let is_there = |word: &str| {
+        let script = root.join(format!("raftlog/tests/raft/{word}.txt"));
+        script.exists()
+            || files.iter().any(|(_, text)| {
+                text.match_indices(word).any(|(at, _)| {
+                    !text[..at].ends_with(is_part) && !text[at + word.len()..].starts_with(is_part)
+                })
+            })
+    };
+    let page = document("docs/raft.md");
+    let (mut names, mut tests) = (0, 0);
+    for row in page.lines().filter(|line| line.starts_with("| ")) {
+        // "`file.rs`: `test`" is a test of that file; "`test...`" begins like that.
+        let mut file: Option<&str> = None;
+        // The first column has the paper's words.
+        let (_, row) = row.split_once(" | ").expect("columns");
+        for name in row.split('`').skip(1).step_by(2) {
+            names += 1;
+            let begin = name.strip_suffix("...").map(|begin| format!("fn {begin}"));
+            if name.ends_with(".rs") {
+                assert!(files.iter().any(|(path, _)| path.ends_with(name)), "{name}");
+                file = Some(name);
+            } else if let (Some(file), true) = (file, name.matches('_').count() > 3) {
+                let begin = begin.unwrap_or_else(|| format!("fn {name}("));
+                let known = files
+                    .iter()
+                    .any(|(path, text)| path.ends_with(file) && text.contains(&begin));
+                assert!(known, "{name} of {file}");
+                tests += 1;
+            } else if let Some(begin) = begin {
+                assert!(
+                    files.iter().any(|(_, text)| text.contains(&begin)),
+                    "{name}"
+                );
+                tests += 1;
+            } else {
+                let words = name.split(|c| !is_part(c)).filter(|word| !word.is_empty());
+                for word in words {
+                    assert!(is_there(word), "{word}, in {row}");
+                }
+            }
+        }
+    }
+    assert!(names > 100 && tests > 15, "{names} names, {tests} tests");
+}

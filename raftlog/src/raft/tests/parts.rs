@@ -593,6 +593,50 @@ fn a_voter_refuses_who_has_less_of_the_log() {
 }
 
 #[test]
+fn who_asks_in_a_term_that_is_over_gets_no_vote_and_learns_the_term() {
+    let mut core = leader();
+    let later = heard(node_id(3), 7, Body::TermOver);
+    assert!(!steps(&mut core, later).is_empty());
+    assert_eq!((core.role(), core.term()), (Role::Follower, Term(7)));
+    let (last, transfer) = (place(6, 1_000), true);
+    let outputs = steps(
+        &mut core,
+        heard(node_id(2), 6, Body::Vote { last, transfer }),
+    );
+    let refused = Message {
+        term: Term(7),
+        body: Body::VoteAnswer { granted: false },
+    };
+    let answers = outputs.iter().filter_map(|output| match output {
+        Output::Send { to, message } => Some((*to, *message)),
+        _ => None,
+    });
+    assert_eq!(answers.collect::<Vec<_>>(), [(node_id(2), refused)]);
+    assert_eq!(core.term(), Term(7));
+}
+
+#[test]
+fn a_later_term_makes_a_follower_of_whoever_hears_of_it() {
+    let mut candidate = Core::new(start()).expect("one node's state");
+    steps(&mut candidate, Input::Tick { now_ms: 0 });
+    steps(&mut candidate, Input::Tick { now_ms: 10_000 });
+    let granted = Body::PreVoteAnswer { granted: true };
+    steps(&mut candidate, heard(node_id(2), 1, granted));
+    for (mut core, role, term) in [(candidate, Role::Candidate, 1), (leader(), Role::Leader, 1)] {
+        assert_eq!((core.role(), core.term()), (role, Term(term)));
+        steps(&mut core, heard(node_id(3), term, Body::TermOver));
+        assert_eq!(core.role(), role, "its own term is none");
+        let outputs = steps(&mut core, heard(node_id(3), 9, Body::TermOver));
+        assert_eq!((core.role(), core.term()), (Role::Follower, Term(9)));
+        let hard = HardState {
+            term: Term(9),
+            voted_for: None,
+        };
+        assert!(outputs.contains(&Output::PersistHardState(hard)));
+    }
+}
+
+#[test]
 fn nothing_is_committed_beyond_what_is_known_to_be_the_leaders() {
     let extents = [(2, 1), (5, 2)].map(|(last_index, term)| Extent {
         last_index: LogIndex(last_index),
