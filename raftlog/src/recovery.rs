@@ -10,12 +10,14 @@ use crate::blocking;
 use crate::disk;
 use crate::error::OpenError;
 use crate::folder::{LOG_DIR, OpenOptions, begin_log, make_dir, sweep_unfinished};
+use crate::format::crc_seed;
 use crate::hardstate::{HardStateStore, NodeState};
 use crate::identity::Identity;
 use crate::limits::{
     CEILING_MARGIN, CEILING_STEP, GAP_INDEXES, MAX_SEGMENTS, SEGMENT_HEADER_BYTES,
 };
 use crate::log::{Log, Parts, room_of};
+use crate::parse::{Block, inspect};
 use crate::raft::ConfigEntry;
 use crate::scan::{Scan, SegmentBytes, Verdict};
 use crate::segment::{self, Segment, SegmentSpec};
@@ -90,6 +92,27 @@ fn scan_behind(covered: Option<SnapshotMeta>, identity: &Identity, segments: &[S
     scan
 }
 
+/// Whether a start was cut short that dropped the log and began a new one: that one's first batch follows on
+/// none, and nobody has written behind it, or the older segments would be gone.
+fn was_cut_short(covered: &SnapshotMeta, identity: &Identity, segments: &[Segment]) -> bool {
+    let begins = |segment: &Segment| {
+        let position = Position::new(segment.use_number(), SEGMENT_HEADER_BYTES as u32);
+        let seed = crc_seed(identity.cluster_id, segment.use_number());
+        let bytes = &segment.whole()[SEGMENT_HEADER_BYTES..];
+        let Block::Batch(batch) = inspect(bytes, position, seed) else {
+            return false;
+        };
+        let reset = Control::Reset {
+            index: covered.index,
+            term: covered.term,
+        };
+        let summary = batch.summarize(Term(0));
+        batch.header().previous_crc == 0
+            && summary.is_ok_and(|summary| summary.control == Some(reset))
+    };
+    covered.position == Position::ZERO && segments.iter().skip(1).any(begins)
+}
+
 /// Drops the log and begins a new one behind a snapshot.
 fn restart_log(
     log_dir: &Path,
@@ -149,7 +172,7 @@ pub(crate) fn recover(
     let mut scan = scan_behind(covered, identity, &segments);
     if let Some(covered) = covered
         && identity.mode == Mode::Cluster
-        && scan.was_overtaken(same_boot)
+        && (scan.was_overtaken(same_boot) || was_cut_short(&covered, identity, &segments))
     {
         restart_log(log_dir, identity, &covered, options)?;
         segments = open_segments(log_dir, identity)?;

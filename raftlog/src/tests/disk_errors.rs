@@ -68,7 +68,7 @@ fn snapshot(opened: &mut Opened) {
     opened.log.recycle(&spec.meta);
 }
 
-fn copy(from: &Path, to: &Path) {
+pub(super) fn copy(from: &Path, to: &Path) {
     fs::create_dir_all(to).expect("a folder");
     for entry in fs::read_dir(from).expect("a folder") {
         let entry = entry.expect("readable");

@@ -3,6 +3,7 @@
 use std::fs;
 use std::path::Path;
 
+use super::disk_errors::copy;
 use crate::batch::{Control, EntryKind};
 use crate::blocking;
 use crate::disk::faults;
@@ -334,6 +335,67 @@ fn an_installed_snapshot_takes_the_logs_place_before_and_behind_its_reset() {
         drop(opened);
         assert_eq!(entries(&open(&dir)).last(), Some(&(next.0, 4)));
     }
+}
+
+#[test]
+fn every_step_of_a_start_behind_an_installed_snapshot_fails_once() {
+    let last = last_at(50, 3);
+    let template = tempfile::tempdir().expect("a folder");
+    let data = template.path().join("data");
+    Folder::create_member(&data, &new_member(false)).expect("made");
+    let opened = open(&data);
+    receive(&opened, last, entry_of(last));
+    let spec = opened.opened.log.install_spec();
+    let installed = spec.install(&last, &entry_of(last));
+    assert!(installed.expect("no error").is_some());
+    drop(opened);
+    let (mut failed, mut whole) = (0, 0);
+    for step in 0.. {
+        for power_fails in [false, true] {
+            let place = tempfile::tempdir().expect("a folder");
+            let dir = place.path().join("data");
+            copy(&data, &dir);
+            faults::arm(step);
+            let result = Folder::open_member(&dir, &options(BOOT));
+            let undurable = faults::disarm();
+            match result {
+                // Whether there is an identity is looked at twice, and the first look may fail.
+                Ok(opened) => {
+                    drop(opened);
+                    whole += 1;
+                }
+                Err(error) => {
+                    let told =
+                        matches!(&error, OpenError::Io { path, .. } if path.starts_with(&dir));
+                    assert!(told && error.to_string().contains("cut short"), "{error}");
+                    failed += 1;
+                }
+            }
+            let next = match power_fails {
+                true => {
+                    undurable.cut_power(|_, _| false);
+                    NEXT_BOOT
+                }
+                false => {
+                    drop(undurable);
+                    BOOT
+                }
+            };
+            let again = Folder::open_member(&dir, &options(next));
+            let again =
+                again.unwrap_or_else(|error| panic!("step {step}, {power_fails}: {error:?}"));
+            assert_eq!(again.opened.log.index().base(), last.index, "step {step}");
+            assert_eq!(again.opened.log.index().base_term(), last.term);
+            assert_eq!(
+                (again.configs[0], entries(&again)),
+                (entry_of(last), vec![])
+            );
+        }
+        if whole > 6 {
+            break;
+        }
+    }
+    assert!(failed > 60, "{failed} failed");
 }
 
 #[test]
