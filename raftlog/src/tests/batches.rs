@@ -54,11 +54,15 @@ proptest! {
         let configs = entries.iter().filter(|((kind, _), _)| *kind == EntryKind::Config).count();
         let first = BASE.next().plus(gap.unwrap_or(0));
         prop_assert!(expected.iter().zip(0..).all(|(e, n)| e.2 == first.plus(n)));
+        let as_they_lie = batch.record_bytes().to_vec();
         let summary = log.write(batch, false);
         let bytes = log.bytes_of(&summary);
         let batch = valid(&bytes, summary.position).expect("valid");
         prop_assert_eq!(batch.summarize(Term(0)), Ok(summary));
         prop_assert_eq!((summary.configs as usize, batch.configs().count()), (configs, configs));
+        let mut again = Vec::new();
+        batch.records().for_each(|(_, record)| record.encode(&mut again));
+        prop_assert_eq!(again, as_they_lie, "as they are sent to other nodes");
         let mut records = batch.records();
         if let Some(control) = control {
             let (_, record) = records.next().expect("the control record");

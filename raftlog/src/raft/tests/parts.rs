@@ -7,7 +7,7 @@ use crate::limits::{
 };
 use crate::raft::{
     Body, Config, ConfigEntry, Core, EntryId, Epoch, Extent, ExtentKind, Input, Message, Output,
-    Role, Snapshot, Start, StartError, Timing,
+    PeerProgress, Role, Snapshot, Start, StartError, Timing,
 };
 use crate::types::{HardState, LogIndex, NodeId, Term};
 
@@ -137,6 +137,22 @@ fn rounds(outputs: &[Output]) -> Vec<u64> {
         _ => None,
     };
     outputs.iter().filter_map(of).collect()
+}
+
+#[test]
+fn a_leader_tells_how_far_its_peers_are_and_when_it_heard_them() {
+    let mut core = leader();
+    steps(&mut core, Input::Tick { now_ms: 1_020 });
+    matched(&mut core, node_id(2), 1);
+    let peer = |node, matched, heard_ms| PeerProgress {
+        node: node_id(node),
+        matched: LogIndex(matched),
+        heard_ms,
+    };
+    let peers: Vec<PeerProgress> = core.peers().collect();
+    assert_eq!(peers[0], peer(2, 1, 1_020));
+    assert_eq!((peers[1].node, peers[1].matched), (node_id(3), LogIndex(0)));
+    assert_eq!(peers.len(), 2);
 }
 
 #[test]

@@ -7,7 +7,10 @@ use proptest::prelude::*;
 use crate::limits::{
     MAX_PROPOSAL_BYTES, MAX_RECORDS_PER_BATCH, MAX_UNCOMMITTED_BYTES, MAX_UNCOMMITTED_ENTRIES,
 };
-use crate::raft::{AppendKind, Core, Epoch, Input, Output, RefusalReason, Role, Source, Start};
+use crate::raft::{
+    AppendKind, Change, ChangeRefusal, Core, Epoch, Input, Output, RefusalReason, Role, Source,
+    Start,
+};
 use crate::types::{HardState, LogIndex, NodeId, Term};
 
 const NODE: NodeId = NodeId([5; 16]);
@@ -141,6 +144,16 @@ fn entries_of_earlier_terms_commit_only_with_the_no_op() {
         [],
         "once"
     );
+}
+
+#[test]
+fn a_single_node_has_no_members_to_change() {
+    let change = Change::AddLearner {
+        node: NodeId([9; 16]),
+    };
+    let reason = ChangeRefusal::SingleMode;
+    let no = Output::ChangeRefused { change, reason };
+    assert_eq!(step(&mut leader(), Input::Change(change)), [no]);
 }
 
 #[test]
