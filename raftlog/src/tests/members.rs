@@ -9,7 +9,7 @@ use crate::blocking;
 use crate::disk::faults;
 use crate::error::OpenError;
 use crate::folder::{Folder, Genesis, NewMember, OpenOptions, OpenedMember};
-use crate::limits::MIN_SEGMENT_BYTES;
+use crate::limits::{BLOCK_BYTES, MIN_SEGMENT_BYTES};
 use crate::peers::Incarnation;
 use crate::raft::{Config, ConfigEntry, EntryId};
 use crate::snapshot::{SnapshotReader, SnapshotSpec, SnapshotWriter};
@@ -246,6 +246,38 @@ fn a_creation_that_was_cut_short_is_refused_and_can_be_done_again() {
         }
     }
     assert!(cuts > 15, "{cuts} steps");
+}
+
+#[test]
+fn a_folder_with_the_mark_of_a_creation_is_nobodys() {
+    let place = tempfile::tempdir().expect("a folder");
+    let dir = place.path().join("data");
+    Folder::create_member(&dir, &new_member(true)).expect("made");
+    fs::write(dir.join("creating"), b"").expect("written");
+    assert!(matches!(refusal(&dir), OpenError::NoMember { .. }));
+}
+
+#[test]
+fn a_torn_tail_is_trimmed_and_no_index_is_skipped() {
+    let place = tempfile::tempdir().expect("a folder");
+    let dir = place.path().join("data");
+    Folder::create_member(&dir, &new_member(true)).expect("made");
+    let mut opened = open(&dir);
+    let kept = append(&mut opened, 1, b"kept");
+    let torn = opened.opened.log.written_end();
+    append(&mut opened, 1, &[1; 2 * BLOCK_BYTES]);
+    drop(opened);
+    let file = dir.join("log/00000001.seg");
+    let mut bytes = fs::read(&file).expect("readable");
+    let at = torn.offset() as usize + BLOCK_BYTES;
+    bytes[at..at + BLOCK_BYTES].fill(0);
+    fs::write(&file, bytes).expect("written");
+    let mut opened = Folder::open_member(&dir, &options(NEXT_BOOT)).expect("it opens");
+    let trimmed = opened.opened.recovery.trimmed;
+    assert_eq!(trimmed.map(|trimmed| trimmed.at), Some(torn));
+    // A majority has what was acknowledged, and its indexes.
+    assert_eq!(opened.opened.recovery.gap, None);
+    assert_eq!(append(&mut opened, 2, b"from the leader"), kept.next());
 }
 
 /// A snapshot up to `last` as another node sends it, put where it is received.
