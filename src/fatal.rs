@@ -2,6 +2,7 @@
 //! tell what may be restarted from what must not be.
 
 use std::fmt::Display;
+use std::path::Path;
 use std::sync::Arc;
 use std::sync::atomic::AtomicBool;
 
@@ -58,6 +59,25 @@ impl Fatal {
     #[must_use]
     pub fn code(self) -> i32 {
         i32::from(self as u8)
+    }
+
+    /// Ends the process as [`Fatal::exit`] does, and its data folder's use with it: no later start serves.
+    pub fn retire(self, data_dir: &Path, why: impl Display) -> ! {
+        let why = why.to_string();
+        if let Err(error) = ticketing_raftlog::retire(data_dir, self as u8, &why) {
+            tracing::error!(
+                "{}: that this folder must not be started on again could not be written into it ({error}): see \
+                 to it that nobody does",
+                data_dir.display()
+            );
+        }
+        self.exit(why)
+    }
+
+    /// The reason with that exit code.
+    #[must_use]
+    pub fn of_code(code: u8) -> Option<Self> {
+        Self::ALL.into_iter().find(|fatal| *fatal as u8 == code)
     }
 
     /// Ends the process at once, in one line on stderr and in the log.

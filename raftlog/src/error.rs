@@ -84,6 +84,19 @@ pub enum OpenError {
         /// The folder.
         dir: PathBuf,
     },
+    /// The node that the folder is of has ended for good ([`crate::retire`]).
+    #[error(
+        "{}: this folder is not used any more: {why}; replace this node (`ticketing cluster add-node`), and keep or remove the folder (the file `retired` in it says this; without that file it could be started on, which can break the cluster's promises)",
+        dir.display()
+    )]
+    Retired {
+        /// The folder.
+        dir: PathBuf,
+        /// The exit code with which the node ended.
+        code: Option<u8>,
+        /// Why it ended.
+        why: String,
+    },
     /// Data that had been acknowledged is damaged.
     #[error(
         "{}: corrupt at offset {offset}: {why}; this folder can't be trusted any more: keep it for inspection and replace this node",

@@ -32,6 +32,7 @@ use crate::peers::Incarnation;
 use crate::peers_file::{PEERS_FILE, PeersFile, UNFINISHED_FILE};
 use crate::raft::{Config, ConfigEntry};
 use crate::recovery::{self, RecoveryReport};
+use crate::retired;
 use crate::segment::{self, Segment, SegmentSpec};
 use crate::snapshot::{
     self, SNAPSHOT_DIR, SnapshotMeta, SnapshotReader, SnapshotSpec, SnapshotWriter,
@@ -297,6 +298,7 @@ impl Folder {
                 found: identity.mode,
             });
         }
+        retired::check(dir)?;
         let mut store = HardStateStore::open(dir)?;
         let peers = PeersFile::open(dir, identity.cluster_id, identity.node_id)?;
         if recovery::has_lost_memory(&store, options) {

@@ -97,6 +97,7 @@ mod parse;
 mod peers_file;
 mod reader;
 mod recovery;
+mod retired;
 mod scan;
 mod segment;
 #[cfg(test)]
@@ -116,6 +117,7 @@ pub use parse::{BatchRef, RecordRef, Records};
 pub use peers_file::PeersFile;
 pub use reader::{LogReader, LogReport};
 pub use recovery::{RecoveryReport, Trimmed};
+pub use retired::retire;
 pub use scan::{Kept, Scan, SegmentBytes, Verdict};
 pub use segment::{Segment, SegmentSpec};
 pub use snapshot::{

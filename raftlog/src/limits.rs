@@ -88,6 +88,9 @@ pub const MAX_APPEND_BYTES: u64 = MAX_PROPOSAL_BYTES;
 /// end above.
 pub const WINDOW_ENTRIES: u64 = 64 << 10;
 
+/// Bytes that are read of why a folder is not used any more.
+pub const MAX_RETIRED_BYTES: u64 = 4 << 10;
+
 /// Most entries in one message to a learner, so that one that lacks much of the log holds nobody up.
 pub const LEARNER_APPEND_ENTRIES: u64 = 2 << 10;
 

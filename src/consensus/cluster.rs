@@ -1,6 +1,7 @@
 //! The other nodes: what they say, what they are told, and what this node knows of itself among them.
 
 use std::collections::{BTreeMap, VecDeque};
+use std::path::PathBuf;
 use std::sync::Arc;
 
 use ticketing_protocol::peer::Body as WireBody;
@@ -53,6 +54,7 @@ pub(super) struct Cluster {
     pub(super) sending: Sending,
     pub(super) incoming: Incoming,
     pub(super) slot: u8,
+    pub(super) folder: PathBuf,
     pub(super) cluster_id: ClusterId,
     pub(super) view: Arc<ClusterView>,
     // When, and what of it is news at once.
@@ -142,6 +144,7 @@ impl Cluster {
         let node_id = setup.peers.node_id;
         let cluster_id = setup.peers.cluster_id;
         let listen = setup.peers.listen;
+        let folder = setup.peers.folder.clone();
         let peers = Peers::start(setup.peers, known, setup.file).unwrap_or_else(|error| {
             Fatal::Listen.exit(format_args!(
                 "cannot listen for the other nodes on {listen}: {error}; is another program using it?"
@@ -153,6 +156,7 @@ impl Cluster {
             sending: Sending::new(snapshot),
             incoming: Incoming::default(),
             slot: setup.slot,
+            folder,
             cluster_id,
             view: setup.view,
             published: (0, (false, None)),
@@ -279,11 +283,12 @@ impl Role {
         };
         cluster.standing.refused(&config, by, reason, now_ms);
         if let Outcome::Exit(reason) = cluster.standing.outcome(&config) {
-            let fatal = match reason {
-                Reason::Replaced => Fatal::Replaced,
-                _ => Fatal::Unwelcome,
-            };
-            fatal.exit(reason);
+            match reason {
+                // Which of the two processes has the folder that counts is not known: it may be this one's.
+                Reason::RunsTwice => Fatal::Unwelcome.exit(reason),
+                Reason::Replaced => Fatal::Replaced.retire(&cluster.folder, reason),
+                _ => Fatal::Unwelcome.retire(&cluster.folder, reason),
+            }
         }
         if reason == Reason::Replaced && self.core.leader().is_none() && !self.signals.shut() {
             tracing::warn!(
@@ -420,8 +425,10 @@ impl Role {
         let before = std::mem::replace(&mut cluster.committed, config);
         cluster.peers.committed(before, config);
         if before.is_member(self.node_id) && !config.is_member(self.node_id) {
-            Fatal::Replaced
-                .exit("this node was replaced by another one; its data folder can be removed");
+            Fatal::Replaced.retire(
+                &cluster.folder,
+                "this node was replaced by another one; its data folder can be removed",
+            );
         }
     }
 

@@ -168,11 +168,14 @@ impl Role {
         };
         match cluster.hashes.judge(node_id, leader, &config) {
             Verdict::GoOn => {}
-            Verdict::Wrong { index, own, others } => Fatal::Diverged.exit(format_args!(
-                "at index {index} this node's locks have the hash {own:032x}, and a majority with the leader has \
-                 {others:032x}: this node is wrong; keep its folder for inspection, report this line, and replace \
-                 the node"
-            )),
+            Verdict::Wrong { index, own, others } => Fatal::Diverged.retire(
+                &cluster.folder,
+                format_args!(
+                    "at index {index} this node's locks have the hash {own:032x}, and a majority with the leader \
+                     has {others:032x}: this node is wrong; keep its folder for inspection, report this line, and \
+                     replace the node"
+                ),
+            ),
             Verdict::WrongLeader { index } => {
                 tracing::error!(
                     %index,

@@ -60,6 +60,9 @@ pub(super) fn open(config: &Config) -> Found {
     let found = found.unwrap_or_else(|error| {
         let fatal = match &error {
             OpenError::Corrupt { .. } => Fatal::Corrupt,
+            OpenError::Retired { code, .. } => {
+                code.and_then(Fatal::of_code).unwrap_or(Fatal::Folder)
+            }
             _ => Fatal::Folder,
         };
         fatal.exit(error)

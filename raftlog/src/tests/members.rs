@@ -220,6 +220,34 @@ fn a_lost_incarnation_or_memory_is_no_start() {
 }
 
 #[test]
+fn a_retired_folder_is_never_opened_again_and_says_why() {
+    let place = tempfile::tempdir().expect("a folder");
+    let dir = place.path().join("data");
+    Folder::create_member(&dir, &new_member(true)).expect("made");
+    drop(open(&dir));
+    crate::retire(&dir, 19, "an old backup").expect("written");
+    crate::retire(&dir, 18, "replaced too").expect("the first reason stays");
+    let starts = || crate::hardstate::read_only(&dir).expect("whole").starts;
+    let before = starts();
+    for _ in 0..3 {
+        let refused = refusal(&dir);
+        let told = matches!(
+            &refused,
+            OpenError::Retired { code: Some(19), why, .. } if why == "an old backup"
+        );
+        assert!(told, "{refused}");
+    }
+    assert_eq!(starts(), before, "no start was counted");
+    // What it says may be damaged, and be anything.
+    for said in [&b""[..], b"\xff\xff", b"300 what", &[b'x'; 10_000]] {
+        fs::write(dir.join("retired"), said).expect("written");
+        let refused = refusal(&dir);
+        let told = matches!(refused, OpenError::Retired { code: None, .. });
+        assert!(told, "{refused}");
+    }
+}
+
+#[test]
 fn a_creation_that_was_cut_short_is_refused_and_can_be_done_again() {
     let place = tempfile::tempdir().expect("a folder");
     let mut cuts = 0;
