@@ -12,7 +12,7 @@ FUZZ_FLAGS := -Cpasses=sancov-module -Cllvm-args=-sanitizer-coverage-level=4 \
 FUZZ_HOST := $(shell rustc -vV | sed -n 's/^host: //p')
 FUZZ_SECONDS ?= 60
 
-.PHONY: help build test verify fix quick-tests bench trace-hand-over raft-step crowds bounds fuzz powercut powercut-quick powercut-nosync sim sim-quick sim-builds sim-mutants coverage release bench-cluster failover soak identity rotation calm replace disks leases line diverged cluster-quick cluster-up cluster-down cluster-status
+.PHONY: help build test verify reference fix quick-tests bench trace-hand-over raft-step crowds bounds fuzz powercut powercut-quick powercut-nosync sim sim-quick sim-builds sim-mutants coverage release bench-cluster failover soak identity rotation calm replace disks leases line diverged cluster-quick cluster-up cluster-down cluster-status
 
 help:
 	@echo 'make test      every test that CI runs'
@@ -66,6 +66,14 @@ verify:
 	$(CARGO) clippy --workspace --all-targets --locked -- -D warnings
 	RUSTDOCFLAGS='-D warnings' $(CARGO) doc --workspace --no-deps --locked --quiet
 	$(MAKE) --no-print-directory quick-tests
+
+# docs/configuration.md anew, from what the program prints.
+reference:
+	@{ printf '%s\n\n' '# The configuration file' \
+		'Made by `make reference` from what `ticketing check-config --reference` prints.'; \
+		printf '%s\n' '```toml'; $(CARGO) run --quiet --locked --bin ticketing -- check-config --reference; \
+		printf '%s\n' '```'; } > docs/configuration.md.new
+	@mv docs/configuration.md.new docs/configuration.md
 
 fix:
 	$(CARGO) fmt --all

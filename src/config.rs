@@ -17,9 +17,11 @@ use crate::security::tls::Acceptor;
 use crate::security::token::{CLIENT_TOKEN_VARIABLE, Token, Tokens};
 
 mod cluster;
+mod reference;
 
 pub use cluster::ClusterConfig;
 use cluster::FilePeers;
+pub use reference::reference;
 
 /// A node's configuration, checked.
 #[derive(Clone, Debug)]

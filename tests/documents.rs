@@ -25,6 +25,18 @@ fn every_exit_code_is_in_the_operations_guide_and_no_other() {
 }
 
 #[test]
+fn the_reference_of_the_configuration_is_the_one_that_the_program_prints() {
+    let page = document("docs/configuration.md");
+    let shown = page.split("```toml\n").nth(1);
+    let shown = shown.and_then(|rest| rest.split("```").next());
+    assert_eq!(
+        shown.expect("the file"),
+        ticketing::config::reference(),
+        "`make reference` writes it anew"
+    );
+}
+
+#[test]
 fn the_configuration_in_the_operations_guide_is_valid_and_its_values_the_defaults() {
     let guide = document("docs/operations.md");
     let chapter = guide.split("## The configuration file").nth(1);
