@@ -1,6 +1,6 @@
 //! Memory for connections, locks, waiters; none for keys of the past. Time for none of them.
 
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use crate::load::{BATCH, Load};
 use crate::support::usage::{anonymous_kib, cpu_time, raise_open_files};
@@ -14,6 +14,9 @@ const SLACK_KIB: u64 = 8 * 1024;
 const IDLE_PER_MILLE: u128 = 10;
 
 const IDLE_WATCHED: Duration = Duration::from_secs(3);
+
+/// How long a server may go on preparing its next log segment after it serves.
+const PREPARED_WITHIN: Duration = Duration::from_secs(20);
 
 fn server() -> Server {
     let limits = "connections = 19000";
@@ -41,7 +44,22 @@ fn assert_grown(server: &Server, what: &str, before_kib: u64, bound_kib: u64) {
     assert!(grown <= bound_kib, "{what} take too much memory");
 }
 
+/// Waits until what a start leaves to do behind its first answers is done.
+fn wait_prepared(server: &Server) {
+    let deadline = Instant::now() + PREPARED_WITHIN;
+    loop {
+        let before = cpu_time(server.pid());
+        std::thread::sleep(Duration::from_millis(300));
+        let used = cpu_time(server.pid()).saturating_sub(before);
+        if used < Duration::from_millis(3) {
+            return;
+        }
+        assert!(Instant::now() < deadline, "never idle: {used:?} of 300 ms");
+    }
+}
+
 fn assert_idle(server: &Server, what: &str) {
+    wait_prepared(server);
     let before = cpu_time(server.pid());
     std::thread::sleep(IDLE_WATCHED);
     let used = cpu_time(server.pid()).saturating_sub(before);
